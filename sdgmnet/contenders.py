@@ -1,0 +1,36 @@
+"""Everything that can be evaluated, by one grammar: `[label=]spec`, spec being `sift`, `rootsift` or a path to weights."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from sdgmnet.errors import InputError
+from sdgmnet.handcrafted import rootsift, sift
+from sdgmnet.inference import describe_patches
+from sdgmnet.pretrained import load_encoder
+
+DescribeFn = Callable[[np.ndarray], np.ndarray]
+HANDCRAFTED: dict[str, DescribeFn] = {"sift": sift, "rootsift": rootsift}
+
+
+class Contender(NamedTuple):
+    label: str
+    describe: DescribeFn  # patches (N, 64, 64) uint8 -> descriptors (N, D)
+    trained_on: tuple[str, ...]  # names of the sets it was trained on; empty for hand-made ones
+
+
+def parse_contender(text: str) -> Contender:
+    label, _, spec = text.rpartition("=")
+    if spec in HANDCRAFTED:
+        return Contender(label or spec, HANDCRAFTED[spec], ())
+    path = Path(spec)
+    if path.suffix == ".safetensors" or path.is_dir():
+        encoder, card = load_encoder(path)
+        name = label or (path.name if path.is_dir() else path.stem)
+        return Contender(name, lambda patches: describe_patches(encoder, patches), tuple(card.get("trained_on", ())))
+    raise InputError(
+        f"{text!r} is no contender: give sift, rootsift, a .safetensors file or the folder of a training run, "
+        "with an optional label in front, as in mine=runs/one."
+    )

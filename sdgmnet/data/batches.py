@@ -1,0 +1,178 @@
+"""PatchSets -> (anchor, positive) batches. Everything is a pure function of (seed, step), so any step can be made again."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sdgmnet.data.patchset import PATCH_SIDE, PatchSet, pairs_in
+from sdgmnet.errors import InputError
+from sdgmnet.resampling import halve, resample_matrix
+
+OUTPUT_SIDE = PATCH_SIDE // 2
+MOST_TURN = math.radians(5)  # independent rotation of a patch, either way
+LEAST_AREA = 0.9  # of a random crop, as a share of the patch
+MOST_ASPECT = 1.1  # of a random crop, and its inverse
+CROP_TRIES = 10
+
+
+class Augmentation(NamedTuple):
+    """Random geometry of B patches: drawn on the host, applied in one go on the device."""
+
+    turn: np.ndarray  # (B,) radians, clockwise
+    crop: np.ndarray  # (B, 4) top, left, height, width in pixels of the 64 x 64 patch
+
+
+class PairSampler:
+    """Batches of N pairs: N distinct points, two distinct patches of each, over several PatchSets as one.
+
+    Every point with at least two patches is equally likely; points that conflict are never drawn together.
+    """
+
+    def __init__(self, patchsets: Sequence[PatchSet], seed: int) -> None:
+        self.patchsets, self.seed = list(patchsets), seed
+        self.set_start = np.cumsum([0, *(len(patchset) for patchset in self.patchsets)])
+        order, start, size, conflicts, points = [], [], [], [], 0
+        for patchset, offset in zip(self.patchsets, self.set_start, strict=False):
+            by_point = np.argsort(patchset.point_id, kind="stable")
+            ids, first, count = np.unique(patchset.point_id[by_point], return_index=True, return_counts=True)
+            order.append(by_point + offset)
+            start.append(first + offset)
+            size.append(count)
+            conflicts.append(_renumbered(patchset.conflicts, ids) + points)
+            points += len(ids)
+        self.order, self.start, self.size = np.concatenate(order), np.concatenate(start), np.concatenate(size)
+        self.conflicts = np.concatenate(conflicts)
+        self.usable = np.flatnonzero(self.size >= 2)
+        self.conflicting = np.zeros(points, dtype=bool)
+        self.conflicting[self.conflicts.ravel()] = True
+
+    def check_batch_size(self, batch_size: int) -> None:
+        if batch_size < 2:
+            raise InputError(f"a batch needs at least 2 pairs, not {batch_size}.")
+        if batch_size > len(self.usable):
+            names = ", ".join(patchset.name for patchset in self.patchsets)
+            raise InputError(
+                f"{names}: only {len(self.usable)} points have two patches, too few for batches of {batch_size} pairs; "
+                f"use --batch-size {max(2, len(self.usable))} or less, or more data."
+            )
+
+    def indices(self, step: int, batch_size: int) -> np.ndarray:
+        """(2, N) patch numbers of anchors and positives, counted through all sets."""
+        rng = _generator(self.seed, step, "pairs")
+        points = self._distinct_points(rng, batch_size)
+        size = self.size[points]
+        first = (rng.random(batch_size) * size).astype(np.int64)
+        second = (rng.random(batch_size) * (size - 1)).astype(np.int64)
+        second += second >= first
+        return self.order[self.start[points] + np.stack([first, second])]
+
+    def _distinct_points(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        points = rng.choice(self.usable, size=count, replace=False)
+        for _ in range(100):
+            refused = self._refused(points)
+            if not refused.any():
+                return points
+            kept = points[~refused]
+            fresh = np.setdiff1d(rng.choice(self.usable, size=count, replace=False), kept)
+            points = np.concatenate([kept, rng.permutation(fresh)[: count - len(kept)]])
+        raise InputError(f"could not draw {count} points of which no two conflict: use a smaller --batch-size.")
+
+    def _refused(self, points: np.ndarray) -> np.ndarray:
+        """Which points conflict with one drawn before them."""
+        refused = np.zeros(len(points), dtype=bool)
+        suspects = np.flatnonzero(self.conflicting[points])
+        if len(suspects) < 2:
+            return refused
+        first, second = np.triu_indices(len(suspects), k=1)
+        clash = pairs_in(np.column_stack([points[suspects[first]], points[suspects[second]]]), self.conflicts)
+        refused[suspects[second[clash]]] = True
+        return refused
+
+    def patches(self, indices: np.ndarray) -> np.ndarray:
+        """Patches (..., 64, 64) uint8 by their numbers."""
+        flat = indices.ravel()
+        out = np.empty((len(flat), PATCH_SIDE, PATCH_SIDE), dtype=np.uint8)
+        which = np.searchsorted(self.set_start, flat, side="right") - 1
+        for number, patchset in enumerate(self.patchsets):
+            here = which == number
+            out[here] = patchset.patches[flat[here] - self.set_start[number]]
+        return out.reshape(*indices.shape, PATCH_SIDE, PATCH_SIDE)
+
+    def batch(self, step: int, batch_size: int, device: torch.device | str = "cpu", augment: bool = True) -> Tensor:
+        """Anchors and positives of one step: (2, N, 1, 32, 32) float32 in [0, 1]."""
+        patches = self.patches(self.indices(step, batch_size)).reshape(-1, PATCH_SIDE, PATCH_SIDE)
+        pixels = torch.from_numpy(patches).to(device).float()
+        if not augment:
+            return (halve(pixels) / 255).view(2, batch_size, 1, OUTPUT_SIDE, OUTPUT_SIDE)
+        rng = _generator(self.seed, step, "augmentation")
+        small = turn_and_crop(pixels, draw_augmentation(rng, len(patches))) / 255
+        pairs = small.view(2, batch_size, OUTPUT_SIDE, OUTPUT_SIDE).transpose(0, 1)
+        pairs = quarter_turns_and_flips(pairs, rng.integers(4, size=batch_size), rng.integers(3, size=batch_size))
+        return pairs.transpose(0, 1)[:, :, None].contiguous()
+
+
+def _generator(seed: int, step: int, purpose: str) -> np.random.Generator:
+    """A random stream of its own for each (seed, step, purpose)."""
+    return np.random.default_rng([seed, step, *purpose.encode()])
+
+
+def _renumbered(conflicts: np.ndarray | None, ids: np.ndarray) -> np.ndarray:
+    """Conflicting point ids (C, 2) -> positions in the sorted `ids`; pairs that name absent points are dropped."""
+    if conflicts is None or not len(conflicts):
+        return np.empty((0, 2), dtype=np.int64)
+    position = np.searchsorted(ids, conflicts).clip(max=len(ids) - 1)
+    return position[(ids[position] == conflicts).all(axis=1)]
+
+
+def draw_augmentation(rng: np.random.Generator, count: int) -> Augmentation:
+    """The authors' geometry (PROTOCOLS of the published code): turn within 5 degrees, then a crop of 90 to 100 % of the area.
+
+    A crop's aspect ratio is log-uniform; a shape that does not fit is drawn again, ten times at most, then the whole patch.
+    """
+    turn = rng.uniform(-MOST_TURN, MOST_TURN, count)
+    area = PATCH_SIDE**2 * rng.uniform(LEAST_AREA, 1, (count, CROP_TRIES))
+    aspect = np.exp(rng.uniform(-math.log(MOST_ASPECT), math.log(MOST_ASPECT), (count, CROP_TRIES)))
+    width, height = np.rint(np.sqrt(area * aspect)), np.rint(np.sqrt(area / aspect))
+    fits = (width <= PATCH_SIDE) & (height <= PATCH_SIDE)
+    chosen = np.arange(count), fits.argmax(axis=1)
+    none_fits = ~fits.any(axis=1)
+    height = np.where(none_fits, PATCH_SIDE, height[chosen])
+    width = np.where(none_fits, PATCH_SIDE, width[chosen])
+    top = np.floor(rng.random(count) * (PATCH_SIDE - height + 1))
+    left = np.floor(rng.random(count) * (PATCH_SIDE - width + 1))
+    return Augmentation(turn, np.stack([top, left, height, width], axis=1))
+
+
+def turn_and_crop(pixels: Tensor, augmentation: Augmentation) -> Tensor:
+    """Rotate about the centre (bilinear, black outside), crop, resample with antialiasing: (B, 64, 64) -> (B, 32, 32)."""
+    turn = torch.from_numpy(augmentation.turn).to(pixels)[:, None, None]
+    cos, sin = torch.cos(turn), torch.sin(turn)
+    across = (torch.arange(PATCH_SIDE, device=pixels.device, dtype=pixels.dtype) * 2 + 1) / PATCH_SIDE - 1
+    down = across[:, None]
+    grid = torch.stack([cos * across - sin * down, sin * across + cos * down], dim=3)
+    turned = F.grid_sample(pixels[:, None], grid, mode="bilinear", padding_mode="zeros", align_corners=False)[:, 0]
+    top, left, height, width = torch.from_numpy(augmentation.crop).to(pixels).unbind(1)
+    return (
+        resample_matrix(top, height, PATCH_SIDE, OUTPUT_SIDE)
+        @ turned
+        @ resample_matrix(left, width, PATCH_SIDE, OUTPUT_SIDE).transpose(1, 2)
+    )
+
+
+def quarter_turns_and_flips(pairs: Tensor, turns: np.ndarray, flips: np.ndarray) -> Tensor:
+    """The same quarter turn (0 to 3, counter-clockwise) and flip (0 none, 1 vertical, 2 horizontal) for both of a pair.
+
+    pairs (N, 2, S, S); returns the same shape.
+    """
+    out = torch.empty_like(pairs)
+    for turn in range(4):
+        for flip in range(3):
+            rows = torch.from_numpy(np.flatnonzero((turns == turn) & (flips == flip))).to(pairs.device)
+            moved = torch.rot90(pairs[rows], turn, dims=(2, 3))
+            out[rows] = moved if flip == 0 else moved.flip(2 if flip == 1 else 3)
+    return out

@@ -1,0 +1,122 @@
+"""Descriptors -> triplets: for each matching pair the nearest negative, as HardNet, with an anti-noise threshold."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sdgmnet.errors import InputError
+from sdgmnet.sphere import angle
+
+_NEVER = -2.0  # below every cosine: marks pairs that may not be negatives
+
+
+class Triplets(NamedTuple):
+    """One row a matching pair. Angles in radians, differentiable; where `admissible` is False `theta_neg` means nothing."""
+
+    theta_pos: Tensor  # (R,)
+    theta_neg: Tensor  # (R,)
+    admissible: Tensor  # (R,) bool: the row has a negative beyond the anti-noise threshold
+
+    @property
+    def theta_rel(self) -> Tensor:
+        """θʳ = θ⁺ − θ⁻."""
+        return self.theta_pos - self.theta_neg
+
+
+def hardest_in_batch(anchor: Tensor, positive: Tensor, min_negative_angle: float) -> Triplets:
+    """Nearest negative of each pair over the four comparisons a-p, p-a, a-a, p-p.
+
+    anchor, positive (N, D), row i of both showing point i. Point j is a candidate for row i when the closest of the four
+    comparisons of i with j is farther apart than `min_negative_angle` radians: nearer ones are taken for the same thing
+    seen under another name. Ties go to the lowest j, then to a-p before p-a, a-a, p-p.
+    """
+    check_pairs(anchor, positive)
+    a, p = _at_least_float32(anchor), _at_least_float32(positive)
+    count = len(a)
+    with torch.no_grad():
+        between = a @ p.T
+        nearest = torch.maximum(torch.maximum(between, between.T), torch.maximum(a @ a.T, p @ p.T))
+        nearest.fill_diagonal_(_NEVER)
+        nearest.masked_fill_(nearest >= math.cos(min_negative_angle), _NEVER)
+        highest, j = nearest.max(dim=1)
+        i = torch.arange(count, device=a.device)
+        four = torch.stack([(a * p[j]).sum(1), (p * a[j]).sum(1), (a * a[j]).sum(1), (p * p[j]).sum(1)])
+        which = four.argmax(dim=0)
+        left = i + count * ((which == 1) | (which == 3))  # rows of [a; p]
+        right = j + count * ((which == 0) | (which == 3))
+    both = torch.cat([a, p])
+    return Triplets(angle(a, p), _angle_of_rows(both, left, right), highest > _NEVER)
+
+
+def hardest_by_label(embeddings: Tensor, labels: Tensor, min_negative_angle: float) -> Triplets:
+    """The same for labelled embeddings (M, D), labels (M,): one row for every pair of samples with one label.
+
+    The candidate of another label is its sample nearest to either end of the row, and a label whose candidate lies within
+    `min_negative_angle` is no candidate at all. Labels seen once serve as negatives only.
+    """
+    check_labelled(embeddings, labels)
+    x = _at_least_float32(embeddings)
+    with torch.no_grad():
+        _, label = torch.unique(labels, return_inverse=True)
+        first, second = torch.triu(label[:, None] == label[None, :], diagonal=1).nonzero(as_tuple=True)
+        if len(first) == 0:
+            raise InputError("labels: no label occurs twice, so there is no matching pair; give at least two per label.")
+        gram = x @ x.T
+        similarity = torch.maximum(gram[first], gram[second])  # (R, M): nearest of the two ends to every sample
+        label_count = int(label.max()) + 1
+        per_label = similarity.new_full((len(first), label_count), _NEVER)
+        per_label.scatter_reduce_(1, label.expand(len(first), -1), similarity, reduce="amax")
+        per_label.scatter_(1, label[first][:, None], _NEVER)
+        per_label.masked_fill_(per_label >= math.cos(min_negative_angle), _NEVER)
+        highest, chosen = per_label.max(dim=1)
+        similarity.masked_fill_(label[None, :] != chosen[:, None], _NEVER)
+        right = similarity.argmax(dim=1)
+        left = torch.where(gram[first, right] >= gram[second, right], first, second)
+    return Triplets(_angle_of_rows(x, first, second), _angle_of_rows(x, left, right), highest > _NEVER)
+
+
+def _angle_of_rows(x: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    # index_select sums its gradient in a fixed order; plain indexing does not promise that.
+    return angle(x.index_select(0, left), x.index_select(0, right))
+
+
+def _at_least_float32(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def check_pairs(anchor: Tensor, positive: Tensor) -> None:
+    if anchor.ndim != 2 or anchor.shape != positive.shape:
+        raise InputError(
+            f"anchor and positive must both be (N, D) with row i showing the same point, "
+            f"not {tuple(anchor.shape)} and {tuple(positive.shape)}."
+        )
+    if len(anchor) < 2:
+        raise InputError(f"a batch needs at least 2 pairs, so that each has a negative; got N = {len(anchor)}.")
+    _check_unit("anchor", anchor)
+    _check_unit("positive", positive)
+
+
+def check_labelled(embeddings: Tensor, labels: Tensor) -> None:
+    if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
+        raise InputError(
+            f"embeddings must be (M, D) and labels (M,), not {tuple(embeddings.shape)} and {tuple(labels.shape)}."
+        )
+    if len(embeddings) < 2:
+        raise InputError(f"a labelled batch needs at least 2 samples; got {len(embeddings)}.")
+    _check_unit("embeddings", embeddings)
+
+
+def _check_unit(name: str, x: Tensor) -> None:
+    if not x.is_floating_point():
+        raise InputError(f"{name} must be floating point, not {x.dtype}.")
+    tolerance = 0.02 if x.dtype in (torch.float16, torch.bfloat16) else 1e-3
+    norm = torch.linalg.vector_norm(x.detach().float(), dim=1)
+    off = ((norm - 1).abs() <= tolerance).logical_not()  # also true for NaN
+    if off.any():
+        row = int(off.nonzero()[0])
+        raise InputError(
+            f"{name} must hold finite descriptors of unit length: row {row} has length {norm[row].item():.4g} "
+            f"({int(off.sum())} of {len(x)} rows are off); normalise them, and look for NaN in the encoder."
+        )

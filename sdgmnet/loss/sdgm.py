@@ -1,0 +1,170 @@
+"""SDGMNet's loss: Algorithm 1 of the paper on one screen."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from sdgmnet.errors import InputError
+from sdgmnet.loss.mining import Triplets, hardest_by_label, hardest_in_batch
+from sdgmnet.loss.statistics import RunningStatistics, batch_moments
+from sdgmnet.loss.weights import COUPLED_WEIGHTS, SELF_WEIGHTS, coupled_weight
+
+COINCIDING = math.acos(1 - 1e-5)  # radians: what the published code takes for the same patch early in training
+PAPER_POWER_PER_PAIR = 10000 / 1024  # the paper's initial power at its batch size
+
+
+class SDGMReport(NamedTuple):
+    """What the last batch looked like: detached scalars, in radians where they are angles."""
+
+    theta_pos_mean: Tensor
+    theta_pos_std: Tensor
+    theta_neg_mean: Tensor
+    theta_neg_std: Tensor
+    theta_rel_mean: Tensor
+    theta_rel_std: Tensor
+    power_pos: Tensor
+    power_neg: Tensor
+    active_share: Tensor  # rows with w_c > 0
+    no_negative_share: Tensor  # rows whose every negative lies within the anti-noise threshold
+
+
+class SDGMLoss(nn.Module):
+    r"""Statistic-based dynamic gradient modulation for matching pairs of unit descriptors.
+
+    The running statistics and powers are state: **save this module's** ``state_dict`` **with the model's**, or a resumed
+    training starts its modulation anew.
+
+    The value is the pseudo loss of Eq. (15), whose gradient is Eq. (13); as a number it has no meaning of its own.
+
+    .. math:: L_P = \frac{\alpha}{E_t[P^+]} \sum_i w_i^+ \theta_i^+ - \frac{1}{E_t[P^-]} \sum_i w_i^- \theta_i^-
+
+    In ``eval()`` mode the statistics are used and left unchanged.
+
+    Args:
+        margin: m of Eq. (11), the share of triplets taken to have reached their optimum.
+        alpha: attenuation of the positive power, Eq. (13).
+        decay: 0.999 of Eq. (14).
+        warmup: all weights are 1 while ``progress < warmup``.
+        initial_power: E₀[P⁺] = E₀[P⁻]; None means 10000/1024 a pair, so the paper's 10000 at its batch of 1024.
+        min_negative_angle: anti-noise threshold in radians: nearer negatives are ignored.
+        threshold_start: share of training before which only coinciding negatives are ignored; the published code has 0.125.
+        self_weight: "auto-focus" (Eqs. 9-10), or the ablations "angle", "cosine", "l2" (Eqs. 5-7).
+        coupled_weight: "cdf" (Eq. 11), or the published code's "step".
+        power_adjustment: False divides both sums by their number of terms and takes alpha as 1.
+
+    Shape:
+        anchor, positive (N, D), N >= 2, rows of unit length, row i of both from the same point -> scalar.
+
+    Example:
+        >>> loss = SDGMLoss()
+        >>> anchor = torch.nn.functional.normalize(torch.randn(8, 128), dim=1).requires_grad_()
+        >>> positive = torch.nn.functional.normalize(torch.randn(8, 128), dim=1)
+        >>> loss(anchor, positive, progress=0.0).backward()
+        >>> anchor.grad.shape
+        torch.Size([8, 128])
+    """
+
+    def __init__(
+        self,
+        *,
+        margin: float = 0.6,
+        alpha: float = 0.9,
+        decay: float = 0.999,
+        warmup: float = 0.1,
+        initial_power: float | None = None,
+        min_negative_angle: float = 0.6,
+        threshold_start: float = 0.0,
+        self_weight: str = "auto-focus",
+        coupled_weight: str = "cdf",
+        power_adjustment: bool = True,
+    ) -> None:
+        super().__init__()
+        _check_options(margin, alpha, decay, warmup, initial_power, min_negative_angle, self_weight, coupled_weight)
+        self.margin, self.alpha, self.warmup = margin, alpha, warmup
+        self.initial_power = initial_power
+        self.min_negative_angle, self.threshold_start = min_negative_angle, threshold_start
+        self.self_weight, self.coupled_weight = self_weight, coupled_weight
+        self.power_adjustment = power_adjustment
+        self.statistics = RunningStatistics(decay)
+        self.report: SDGMReport | None = None
+
+    def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
+        """progress is the share of training done, in [0, 1]: it decides only whether the loss is still warming up."""
+        triplets = hardest_in_batch(anchor, positive, self.threshold(progress))
+        return pseudo_loss(triplets, *self.modulate(triplets, progress))
+
+    def from_labels(self, embeddings: Tensor, labels: Tensor, *, progress: float = 1.0) -> Tensor:
+        """The same for labelled embeddings (M, D), labels (M,): every pair with one label is a row, see `hardest_by_label`.
+
+        Equal to ``loss(anchor, positive)`` where each label occurs twice.
+        """
+        triplets = hardest_by_label(embeddings, labels, self.threshold(progress))
+        return pseudo_loss(triplets, *self.modulate(triplets, progress))
+
+    def threshold(self, progress: float) -> float:
+        """The anti-noise threshold in radians at this point of training."""
+        return self.min_negative_angle if progress >= self.threshold_start else COINCIDING
+
+    @torch.no_grad()
+    def modulate(self, triplets: Triplets, progress: float) -> tuple[Tensor, Tensor]:
+        """Algorithm 1 between mining and pseudo loss: statistics, weights, powers. Returns the factors of θ⁺ and θ⁻."""
+        theta_pos, theta_neg, admissible = (part.detach() for part in triplets)
+        statistics = self.statistics
+        batch = batch_moments(theta_pos, theta_neg, admissible)
+        if self.training:
+            statistics.update_moments(batch, usable=admissible.sum() >= 2)
+
+        moments = statistics.moments.to(theta_pos.dtype)
+        self_weight = SELF_WEIGHTS[self.self_weight]
+        w_self_pos = self_weight(theta_pos, *moments[0])
+        w_self_neg = self_weight(theta_neg, *moments[1])
+        w_coupled = coupled_weight(theta_pos - theta_neg, *moments[2], self.margin, self.coupled_weight)
+        if progress < self.warmup:
+            w_self_pos = w_self_neg = w_coupled = torch.ones_like(theta_pos)
+        unmodulated = admissible.to(theta_pos.dtype)  # a row without a negative weighs nothing
+        w_pos = torch.where(statistics.started, w_self_pos * w_coupled, 1) * unmodulated
+        w_neg = torch.where(statistics.started, w_self_neg * w_coupled, 1) * unmodulated
+
+        powers = torch.stack([w_pos.double().sum(), w_neg.double().sum()])
+        rows = len(theta_pos)
+        initial_power = PAPER_POWER_PER_PAIR * rows if self.initial_power is None else self.initial_power
+        if self.training:
+            statistics.update_powers(powers, initial_power, usable=admissible.any())
+        active = torch.where(statistics.started, w_coupled, 1) * unmodulated > 0
+        self.report = SDGMReport(*batch.flatten(), *powers, active.double().mean(), 1 - admissible.double().mean())
+
+        if not self.power_adjustment:
+            return w_pos / rows, w_neg / rows
+        expected = torch.where(statistics.steps[1] > 0, statistics.powers, initial_power).to(theta_pos.dtype)
+        return self.alpha * w_pos / expected[0], w_neg / expected[1]
+
+
+def pseudo_loss(triplets: Triplets, factor_pos: Tensor, factor_neg: Tensor) -> Tensor:
+    """Eq. (15): weighted angles, the weights being constants. A factor of 0 silences whatever its angle is."""
+    return (factor_pos * triplets.theta_pos).sum() - (factor_neg * triplets.theta_neg).sum()
+
+
+def _check_options(
+    margin: float,
+    alpha: float,
+    decay: float,
+    warmup: float,
+    initial_power: float | None,
+    min_negative_angle: float,
+    self_weight: str,
+    coupled_weight: str,
+) -> None:
+    def demand(holds: bool, sentence: str) -> None:
+        if not holds:
+            raise InputError(f"SDGMLoss: {sentence}.")
+
+    demand(0 <= margin < 1, f"margin is a probability below 1, not {margin}")
+    demand(alpha > 0, f"alpha must be positive, not {alpha}")
+    demand(0 <= decay < 1, f"decay must lie in [0, 1), not {decay}")
+    demand(0 <= warmup <= 1, f"warmup is a share of training in [0, 1], not {warmup}")
+    demand(initial_power is None or initial_power > 0, f"initial_power must be positive, not {initial_power}")
+    demand(0 <= min_negative_angle < math.pi, f"min_negative_angle is in radians, in [0, pi), not {min_negative_angle}")
+    demand(self_weight in SELF_WEIGHTS, f"self_weight is one of {', '.join(SELF_WEIGHTS)}, not {self_weight!r}")
+    demand(coupled_weight in COUPLED_WEIGHTS, f"coupled_weight is one of {', '.join(COUPLED_WEIGHTS)}, not {coupled_weight!r}")

@@ -1,0 +1,66 @@
+"""Running statistics, Eq. (14): what makes the modulation dynamic. All state is in float64 buffers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class RunningStatistics(nn.Module):
+    r"""Running means of what each batch measures.
+
+    .. math:: \beta_t = decay\,\beta_{t-1} + (1 - decay)\,\mu_t
+
+    `moments` are mean and unbiased std of θ⁺, θ⁻ and θʳ, started from the first batch that has two triplets; a running std is
+    the running mean of batch stds. `powers` are P⁺ and P⁻, started from the given initial power, since it sets the pace of the
+    first iterations (Section III-E).
+    """
+
+    moments: Tensor  # (3, 2): rows θ⁺, θ⁻, θʳ; columns mean, std
+    powers: Tensor  # (2,): P⁺, P⁻
+    steps: Tensor  # batches of moments and of powers seen so far
+
+    def __init__(self, decay: float) -> None:
+        super().__init__()
+        self.decay = decay
+        self.register_buffer("moments", torch.zeros(3, 2, dtype=torch.float64))
+        self.register_buffer("powers", torch.zeros(2, dtype=torch.float64))
+        self.register_buffer("steps", torch.zeros(2, dtype=torch.int64))
+
+    def update_moments(self, batch: Tensor, usable: Tensor) -> None:
+        """batch (3, 2) as `moments`; usable, a bool: False leaves everything as it was (fewer than two triplets)."""
+        mixed = torch.where(self.steps[0] == 0, batch, self._mix(self.moments, batch))
+        self.moments.copy_(torch.where(usable, mixed, self.moments))
+        self.steps[0] += usable
+
+    def update_powers(self, batch: Tensor, initial_power: float, usable: Tensor) -> None:
+        """batch (2,) as `powers`; usable, a bool: False leaves everything as it was (no triplet at all)."""
+        before = torch.where(self.steps[1] == 0, initial_power, self.powers)
+        self.powers.copy_(torch.where(usable, self._mix(before, batch), before))
+        self.steps[1] += usable
+
+    @property
+    def started(self) -> Tensor:
+        """Whether there are moments to modulate with."""
+        return self.steps[0] > 0
+
+    def _mix(self, running: Tensor, batch: Tensor) -> Tensor:
+        return self.decay * running + (1 - self.decay) * batch
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "RunningStatistics":
+        # .half() or .to(dtype) on a whole model must not round the statistics: follow the device, keep the precision.
+        device = fn(torch.empty(0, device=self.moments.device)).device
+        for name, buffer in self.named_buffers(recurse=False):
+            setattr(self, name, buffer.to(device))
+        return self
+
+
+def batch_moments(theta_pos: Tensor, theta_neg: Tensor, admissible: Tensor) -> Tensor:
+    """Mean and unbiased std over the admissible rows of θ⁺, θ⁻ and θʳ: (3, 2) float64, 0 where rows are too few."""
+    angles = torch.stack([theta_pos, theta_neg, theta_pos - theta_neg]).double()
+    inside = admissible.double()
+    count = inside.sum()
+    mean = (angles * inside).sum(1) / count.clamp_min(1)
+    variance = ((angles - mean[:, None]).square() * inside).sum(1) / (count - 1).clamp_min(1)
+    return torch.stack([mean, variance.sqrt()], dim=1)

@@ -1,0 +1,51 @@
+"""Metrics: pure arrays -> floats, in float64."""
+
+import numpy as np
+
+from sdgmnet.errors import InputError
+
+FPR_CONVENTIONS = ("hardnet", "exact")
+
+
+def fpr_at_recall(
+    distances: np.ndarray, labels: np.ndarray, recall: float = 0.95, convention: str = "hardnet"
+) -> float:
+    """False positive rate at a given recall, the score of UBC PhotoTour (FPR@95), as a fraction.
+
+    distances (P,), small for alike; labels (P,), true for matching pairs.
+
+    convention "hardnet" (also the SDGMNet authors'): sort by distance; k is the first rank at which `recall` of the matching
+    pairs are found; the negatives ranked before k over all negatives. Their code leaves the order of ties to chance: here it is
+    the expectation over all orders, so that the result does not depend on the order of the file. "exact" counts every negative
+    no farther than the k-th pair: an upper bound that is safe under ties.
+    """
+    distances = np.asarray(distances, dtype=np.float64).ravel()
+    matching = np.asarray(labels).ravel().astype(bool)
+    if distances.shape != matching.shape:
+        raise InputError(f"{len(distances)} distances but {len(matching)} labels.")
+    if convention not in FPR_CONVENTIONS:
+        raise InputError(f"convention is one of {', '.join(FPR_CONVENTIONS)}, not {convention!r}.")
+    if not 0 < recall <= 1:
+        raise InputError(f"recall lies in (0, 1], not {recall}.")
+    if np.isnan(distances).any():
+        raise InputError("distances contain NaN: the descriptors are not finite.")
+    positive, negative = np.sort(distances[matching]), np.sort(distances[~matching])
+    if len(positive) == 0 or len(negative) == 0:
+        raise InputError("the false positive rate needs both matching and non-matching pairs.")
+    needed = int(np.ceil(recall * len(positive)))
+    threshold = positive[needed - 1]
+    closer, not_farther = np.searchsorted(negative, threshold, "left"), np.searchsorted(negative, threshold, "right")
+    if convention == "exact":
+        return float(not_farther / len(negative))
+    # Among q negatives and p positives tied at the threshold in random order, r q / (p + 1) negatives are expected
+    # before the r-th positive.
+    tied_positives = np.searchsorted(positive, threshold, "right") - np.searchsorted(positive, threshold, "left")
+    still_needed = needed - np.searchsorted(positive, threshold, "left")
+    false_positives = closer + still_needed * (not_farther - closer) / (tied_positives + 1)
+    return float(false_positives / len(negative))
+
+
+def skewness(values: np.ndarray) -> float:
+    """Third standardised moment: 0 for a symmetric distribution, positive with a tail to the right."""
+    centred = np.asarray(values, dtype=np.float64) - np.mean(values)
+    return float(np.mean(centred**3) / np.mean(centred**2) ** 1.5)

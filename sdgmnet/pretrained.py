@@ -1,0 +1,50 @@
+"""Weights on disk: safetensors and a small JSON card. Loading never runs code."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from sdgmnet.encoders import ENCODERS, SDGMNet
+from sdgmnet.errors import InputError
+from sdgmnet.files import new_file, write_json
+
+
+def save_encoder(encoder: SDGMNet, path: Path | str, card: dict[str, Any]) -> None:
+    """Write `path` (.safetensors) with the card inside it, and the card again as readable JSON beside it."""
+    path = Path(path)
+    name = next(name for name, kind in ENCODERS.items() if type(encoder) is kind)
+    card = {"encoder": name, **card}
+    tensors = {key: value.detach().cpu().contiguous() for key, value in encoder.state_dict().items()}
+    with new_file(path) as part:
+        save_file(tensors, part, metadata={"card": json.dumps(card)})
+    write_json(path.with_suffix(".json"), card)
+
+
+def load_encoder(path: Path | str) -> tuple[SDGMNet, dict[str, Any]]:
+    """Encoder in eval mode and its card, from a .safetensors file or a run folder (its best weights)."""
+    path = Path(path)
+    if path.is_dir():
+        path = path / "best.safetensors"
+    if not path.is_file():
+        raise InputError(f"{path} does not exist: give a .safetensors file or the folder of a finished run.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            card = json.loads((file.metadata() or {}).get("card", '{"encoder": "sdgmnet"}'))
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
+    except (SafetensorError, OSError, json.JSONDecodeError) as error:
+        raise InputError(f"{path} is not a whole safetensors file ({error}): write or fetch it again.") from error
+    if card.get("encoder") not in ENCODERS:
+        raise InputError(f"{path} is for the encoder {card.get('encoder')!r}; known here: {', '.join(ENCODERS)}.")
+    encoder = ENCODERS[card["encoder"]]()
+    try:
+        encoder.load_state_dict(tensors)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"{path} does not fit the encoder {card['encoder']}: {reason}") from error
+    if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
+        raise InputError(f"{path} holds NaN or infinite weights: use another file.")
+    return encoder.eval(), card

@@ -1,0 +1,79 @@
+"""One iteration of Algorithm 1: patches -> descriptors -> loss -> optimiser. The mathematics is that of one big batch."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sdgmnet.encoders import Encoded, SDGMNet
+
+MASK_BLOCK = 64  # samples that share one random stream of dropout
+
+
+def train_step(
+    encoder: SDGMNet,
+    loss: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    sides: Tensor,
+    keep: Tensor | None,
+    *,
+    progress: float,
+    chunk_size: int,
+    joint_batchnorm: bool = False,
+) -> Tensor:
+    """sides (2, N, 1, 32, 32): anchors and positives; keep (2, N, 128, 8, 8): what dropout leaves. Returns the loss, detached."""
+    anchor, positive = encode_sides(encoder, sides, keep, chunk_size, joint_batchnorm)
+    more = {"anchor_encoded": anchor, "positive_encoded": positive} if getattr(loss, "needs", None) else {}
+    value: Tensor = loss(anchor.descriptors, positive.descriptors, progress=progress, **more)
+    optimizer.zero_grad(set_to_none=True)
+    value.backward()
+    optimizer.step()
+    return value.detach()
+
+
+def encode_sides(
+    encoder: SDGMNet, sides: Tensor, keep: Tensor | None, chunk_size: int, joint_batchnorm: bool
+) -> tuple[Encoded, Encoded]:
+    """Both sides of a batch as if each went through the encoder whole.
+
+    The trunk treats every patch alone, so it runs in chunks that fit a CPU's cache; BatchNorm sees a side at once, as the
+    published code has it, or both sides at once with `joint_batchnorm`.
+    """
+    count = sides.shape[1]
+    encoder.check_patches(sides.flatten(0, 1))
+    chunks = []
+    for side in range(2):
+        for start in range(0, count, chunk_size):
+            rows = slice(start, start + chunk_size)
+            chunks.append(encoder.trunk(sides[side, rows], None if keep is None else keep[side, rows]))
+    features, first = torch.cat([c[0] for c in chunks]), torch.cat([c[1] for c in chunks])
+    if joint_batchnorm:
+        raw = encoder.normalise_batch(features)
+    else:
+        raw = torch.cat([encoder.normalise_batch(side) for side in features.split(count)])
+    descriptors = F.normalize(raw, dim=1)
+    a, p = (slice(0, count), slice(count, None))
+    return (
+        Encoded(descriptors[a], raw[a], (first[a], raw[a, :, None, None])),
+        Encoded(descriptors[p], raw[p], (first[p], raw[p, :, None, None])),
+    )
+
+
+def dropout_masks(
+    seed: int, step: int, count: int, shape: tuple[int, ...], rate: float, device: torch.device | str = "cpu"
+) -> Tensor | None:
+    """What dropout leaves of both sides, (2, count, *shape) bool; None where nothing is dropped.
+
+    A pure function of (seed, step, side, block of 64 samples): chunks, recomputation and several processes see the same mask.
+    """
+    if rate == 0:
+        return None
+    border = round(rate * 65536)  # 16 random bits a feature are enough: the rate is met to 1e-5
+    masks = np.empty((2, count, *shape), dtype=bool)
+    for side in range(2):
+        for block, start in enumerate(range(0, count, MASK_BLOCK)):
+            bits = np.random.Generator(np.random.SFC64([seed, step, side, block]))
+            drawn = bits.integers(65536, size=(MASK_BLOCK, *shape), dtype=np.uint16)
+            rows = masks[side, start : start + MASK_BLOCK]
+            rows[:] = drawn[: len(rows)] >= border
+    return torch.from_numpy(masks).to(device)
