@@ -51,7 +51,7 @@ def _block(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
 
 
 class SDGMNet(nn.Module):
-    """The paper's encoder (Fig. 3), taken from HyNet: L2Net's seven convolutions with FRN and TLU in place of BatchNorm and ReLU.
+    """The paper's encoder (Fig. 3), HyNet's: L2Net's seven convolutions with FRN and TLU in place of BatchNorm and ReLU.
 
     Args:
         dropout: rate before the last convolution.
@@ -96,7 +96,7 @@ class SDGMNet(nn.Module):
         return Encoded(F.normalize(raw, dim=1), raw, (first, raw[:, :, None, None]))
 
     def trunk(self, patches: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """All that treats each patch alone: (B, 1, 32, 32) -> features (B, 128) before BatchNorm, and the first block's maps."""
+        """All that treats each patch alone: (B, 1, 32, 32) -> features (B, 128) before BatchNorm, and the first maps."""
         first = self.first(self.input(patches))
         maps = self.middle(first)
         if self.training:
@@ -106,7 +106,9 @@ class SDGMNet(nn.Module):
     def normalise_batch(self, features: Tensor) -> Tensor:
         """The one layer that looks across the batch: BatchNorm without affine parameters, (B, 128) -> (B, 128)."""
         if self.training and len(features) == 1:
-            raise InputError("training needs at least 2 patches in a batch (BatchNorm); call .eval() to describe one patch.")
+            raise InputError(
+                "training needs at least 2 patches in a batch (BatchNorm); call .eval() to describe one patch."
+            )
         if len(features) == 0:
             return features
         normalised: Tensor = self.norm(features)

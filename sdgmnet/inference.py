@@ -12,9 +12,7 @@ CHUNK = 64  # activations of 64 patches stay in a CPU's cache: faster than large
 CUDA_CHUNK = 4096
 
 
-def describe_patches(
-    encoder: SDGMNet, patches: np.ndarray | Tensor, *, batch_size: int | None = None
-) -> np.ndarray:
+def describe_patches(encoder: SDGMNet, patches: np.ndarray | Tensor, *, batch_size: int | None = None) -> np.ndarray:
     """Descriptors (N, D) float32, in order, of patches (N, S, S) or (N, 1, S, S).
 
     uint8 patches are read as 0..255, float ones as [0, 1]. S is the encoder's patch size, or twice that: then patches are

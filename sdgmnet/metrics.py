@@ -1,5 +1,7 @@
 """Metrics: pure arrays -> floats, in float64."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from sdgmnet.errors import InputError
@@ -43,6 +45,21 @@ def fpr_at_recall(
     still_needed = needed - np.searchsorted(positive, threshold, "left")
     false_positives = closer + still_needed * (not_farther - closer) / (tied_positives + 1)
     return float(false_positives / len(negative))
+
+
+def pair_distances(
+    describe: Callable[[np.ndarray], np.ndarray], patches: np.ndarray, pairs: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Distances (P,) float64 and labels (P,) bool of pairs (P, 3) of patch, patch, same. Every patch is described once."""
+    needed, position = np.unique(pairs[:, :2], return_inverse=True)
+    descriptors = np.asarray(describe(patches[needed]))
+    first, second = position.reshape(-1, 2).T
+    distances = np.empty(len(pairs))
+    for start in range(0, len(pairs), 16384):  # float64 of a block only
+        rows = slice(start, start + 16384)
+        difference = descriptors[first[rows]].astype(np.float64) - descriptors[second[rows]]
+        distances[rows] = np.linalg.norm(difference, axis=1)
+    return distances, pairs[:, 2] == 1
 
 
 def skewness(values: np.ndarray) -> float:

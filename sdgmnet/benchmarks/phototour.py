@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sdgmnet.contenders import Contender, DescribeFn
+from sdgmnet.contenders import Contender
 from sdgmnet.data.patchset import PatchSet
-from sdgmnet.metrics import fpr_at_recall
+from sdgmnet.metrics import fpr_at_recall, pair_distances
 
 
 class Cell(NamedTuple):
@@ -20,39 +20,19 @@ class Cell(NamedTuple):
     fpr95: float | None
 
 
-def fpr95(describe: DescribeFn, patchset: PatchSet, most_pairs: int | None = None, convention: str = "hardnet") -> float:
-    """FPR@95 of one describing function on a set's test pairs, the first `most_pairs` of them."""
-    return fpr_at_recall(*pair_distances(describe, patchset, most_pairs), convention=convention)
-
-
-def pair_distances(
-    describe: DescribeFn, patchset: PatchSet, most_pairs: int | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Distances (P,) float64 and labels (P,) bool of the test pairs. Every patch is described once."""
-    assert patchset.test_pairs is not None
-    pairs = np.asarray(patchset.test_pairs[:most_pairs])
-    needed, position = np.unique(pairs[:, :2], return_inverse=True)
-    descriptors = np.asarray(describe(patchset.patches[needed]))
-    first, second = position.reshape(-1, 2).T
-    distances = np.empty(len(pairs))
-    for start in range(0, len(pairs), 16384):  # float64 of a block only
-        rows = slice(start, start + 16384)
-        difference = descriptors[first[rows]].astype(np.float64) - descriptors[second[rows]]
-        distances[rows] = np.linalg.norm(difference, axis=1)
-    return distances, pairs[:, 2] == 1
-
-
-def run(
-    contenders: Sequence[Contender], patchsets: Sequence[PatchSet], convention: str = "hardnet"
-) -> list[Cell]:
-    """Every contender on every set it was not trained on."""
+def run(contenders: Sequence[Contender], patchsets: Sequence[PatchSet], convention: str = "hardnet") -> list[Cell]:
+    """Every contender on every set it was not trained on; the sets must come with test pairs."""
     cells = []
     for contender in contenders:
         for patchset in patchsets:
             seen = patchset.name in contender.trained_on
-            score = None if seen else fpr95(contender.describe, patchset, convention=convention)
-            pairs = 0 if patchset.test_pairs is None else len(patchset.test_pairs)
-            cells.append(Cell(contender.label, contender.trained_on, patchset.name, pairs, score))
+            pairs = np.asarray(patchset.test_pairs)
+            score = None
+            if not seen:
+                score = fpr_at_recall(
+                    *pair_distances(contender.describe, patchset.patches, pairs), convention=convention
+                )
+            cells.append(Cell(contender.label, contender.trained_on, patchset.name, len(pairs), score))
     return cells
 
 

@@ -1,7 +1,7 @@
 """The embedded data set, `--data demo`: patches from the pictures inside the scikit-image wheel. Nothing is downloaded.
 
-Each picture is seen in several views, turned, tilted, scaled and relit. Keypoints are detected anew in every view and matched by
-geometry, never by appearance: so positives differ by the detector's own jitter as well, and no descriptor chose them.
+Each picture is seen in several views, turned, tilted, scaled and relit. Keypoints are detected anew in every view and
+matched by geometry, never by appearance: so positives differ by the detector's own jitter, and no descriptor chose them.
 """
 
 from importlib.resources import files as package_files
@@ -60,7 +60,9 @@ def read_picture(name: str) -> np.ndarray:
         raise InputError("the demo data need scikit-image's pictures: pip install 'sdgmnet[demo]'.") from None
     gray = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
     if gray is None:
-        raise InputError(f"{path} is missing or unreadable: reinstall scikit-image (pip install --force-reinstall scikit-image).")
+        raise InputError(
+            f"{path} is missing or unreadable: reinstall scikit-image (pip install --force-reinstall scikit-image)."
+        )
     return gray
 
 
@@ -106,7 +108,7 @@ def relight(gray: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     picture = (gray / 255.0) ** (2 ** rng.uniform(-1, 1))
     shade = cv2.resize(rng.uniform(0.4, 1.0, (6, 6)), (width, height), interpolation=cv2.INTER_CUBIC)
     picture = picture * shade * rng.uniform(0.8, 1.6) + rng.uniform(-0.1, 0.2)
-    picture = cv2.GaussianBlur(picture, (0, 0), rng.uniform(0.3, 1.2))
+    picture = np.asarray(cv2.GaussianBlur(picture, (0, 0), rng.uniform(0.3, 1.2)), dtype=np.float64)
     picture += rng.normal(0, rng.uniform(0, 0.03), picture.shape)
     return np.clip(picture * 255 + 0.5, 0, 255).astype(np.uint8)
 

@@ -109,7 +109,7 @@ class PatchSetWriter:
         for name, array in arrays.items():
             if array is not None:
                 np.save(self.folder / f"{name}.npy", np.asarray(array))
-        points = int(len(np.unique(point_id)))
+        points = len(np.unique(point_id))
         card = {"format": FORMAT, "name": self.name, "patches": self.count, "points": points, "origin": self.origin}
         write_json(self.folder / "set.json", card)
         PatchSet.open(self.folder)  # every check that a reader makes, before the folder gets its name
@@ -183,10 +183,12 @@ def random_test_pairs(patchset: PatchSet, count: int, seed: int = 0) -> np.ndarr
     """
     rng = np.random.default_rng([seed, 0x7E57])
     order = np.argsort(patchset.point_id, kind="stable")
-    ids, start, size = np.unique(patchset.point_id[order], return_index=True, return_counts=True)
+    _, start, size = np.unique(patchset.point_id[order], return_index=True, return_counts=True)
     usable = np.flatnonzero(size >= 2)
     if len(usable) < 2:
-        raise InputError(f"PatchSet {patchset.name!r} has fewer than two points with two patches: no test pairs possible.")
+        raise InputError(
+            f"PatchSet {patchset.name!r} has fewer than two points with two patches: no test pairs possible."
+        )
     point = rng.choice(usable, size=4 * count)
     first = (rng.random(len(point)) * size[point]).astype(np.int64)
     second = (rng.random(len(point)) * (size[point] - 1)).astype(np.int64)

@@ -44,7 +44,11 @@ def _open_one(name: str, progress: bool) -> list[PatchSet]:
     folder = Path(name)
     if not folder.is_dir():
         raise InputError(f"--data {name}: there is no such folder; give a PatchSet, a PhotoTour folder, or demo.")
-    inside = [folder] if _is_set(folder) else sorted(child for child in folder.iterdir() if child.is_dir() and _is_set(child))
+    inside = (
+        [folder]
+        if _is_set(folder)
+        else sorted(child for child in folder.iterdir() if child.is_dir() and _is_set(child))
+    )
     if not inside:
         raise InputError(
             f"--data {name}: neither a PatchSet (set.json) nor a PhotoTour folder (info.txt, patches0000.bmp), "

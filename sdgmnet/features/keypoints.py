@@ -27,7 +27,9 @@ def detect(image: np.ndarray, limit: int | None = None) -> Keypoints:
     picture alone: OpenCV's own order depends on its threads.
     """
     found = cv2.SIFT.create().detect(image, None)
-    rows = np.array([(*k.pt, k.size / 2, np.deg2rad(k.angle), k.response) for k in found], dtype=np.float64).reshape(-1, 5)
+    rows = np.array([(*k.pt, k.size / 2, np.deg2rad(k.angle), k.response) for k in found], dtype=np.float64).reshape(
+        -1, 5
+    )
     order = np.lexsort((rows[:, 3], rows[:, 2], rows[:, 1], rows[:, 0], -rows[:, 4]))[:limit]
     rows = rows[order]
     return Keypoints(rows[:, :2], rows[:, 2], rows[:, 3], rows[:, 4])

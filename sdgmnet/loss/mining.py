@@ -62,7 +62,9 @@ def hardest_by_label(embeddings: Tensor, labels: Tensor, min_negative_angle: flo
         _, label = torch.unique(labels, return_inverse=True)
         first, second = torch.triu(label[:, None] == label[None, :], diagonal=1).nonzero(as_tuple=True)
         if len(first) == 0:
-            raise InputError("labels: no label occurs twice, so there is no matching pair; give at least two per label.")
+            raise InputError(
+                "labels: no label occurs twice, so there is no matching pair; give at least two per label."
+            )
         gram = x @ x.T
         similarity = torch.maximum(gram[first], gram[second])  # (R, M): nearest of the two ends to every sample
         label_count = int(label.max()) + 1

@@ -116,24 +116,23 @@ class SDGMLoss(nn.Module):
         if self.training:
             statistics.update_moments(batch, usable=admissible.sum() >= 2)
 
-        moments = statistics.moments.to(theta_pos.dtype)
+        (mean_pos, std_pos), (mean_neg, std_neg), (mean_rel, std_rel) = statistics.moments.to(theta_pos.dtype)
         self_weight = SELF_WEIGHTS[self.self_weight]
-        w_self_pos = self_weight(theta_pos, *moments[0])
-        w_self_neg = self_weight(theta_neg, *moments[1])
-        w_coupled = coupled_weight(theta_pos - theta_neg, *moments[2], self.margin, self.coupled_weight)
-        if progress < self.warmup:
+        w_self_pos = self_weight(theta_pos, mean_pos, std_pos)
+        w_self_neg = self_weight(theta_neg, mean_neg, std_neg)
+        w_coupled = coupled_weight(theta_pos - theta_neg, mean_rel, std_rel, self.margin, self.coupled_weight)
+        if progress < self.warmup or not statistics.started:
             w_self_pos = w_self_neg = w_coupled = torch.ones_like(theta_pos)
-        unmodulated = admissible.to(theta_pos.dtype)  # a row without a negative weighs nothing
-        w_pos = torch.where(statistics.started, w_self_pos * w_coupled, 1) * unmodulated
-        w_neg = torch.where(statistics.started, w_self_neg * w_coupled, 1) * unmodulated
+        w_coupled = w_coupled * admissible  # a row without a negative weighs nothing
+        w_pos, w_neg = w_self_pos * w_coupled, w_self_neg * w_coupled
 
         powers = torch.stack([w_pos.double().sum(), w_neg.double().sum()])
         rows = len(theta_pos)
         initial_power = PAPER_POWER_PER_PAIR * rows if self.initial_power is None else self.initial_power
         if self.training:
             statistics.update_powers(powers, initial_power, usable=admissible.any())
-        active = torch.where(statistics.started, w_coupled, 1) * unmodulated > 0
-        self.report = SDGMReport(*batch.flatten(), *powers, active.double().mean(), 1 - admissible.double().mean())
+        shares = torch.stack([(w_coupled > 0).double().mean(), admissible.logical_not().double().mean()])
+        self.report = SDGMReport(*torch.cat([batch.flatten(), powers, shares]).unbind())
 
         if not self.power_adjustment:
             return w_pos / rows, w_neg / rows
@@ -167,4 +166,7 @@ def _check_options(
     demand(initial_power is None or initial_power > 0, f"initial_power must be positive, not {initial_power}")
     demand(0 <= min_negative_angle < math.pi, f"min_negative_angle is in radians, in [0, pi), not {min_negative_angle}")
     demand(self_weight in SELF_WEIGHTS, f"self_weight is one of {', '.join(SELF_WEIGHTS)}, not {self_weight!r}")
-    demand(coupled_weight in COUPLED_WEIGHTS, f"coupled_weight is one of {', '.join(COUPLED_WEIGHTS)}, not {coupled_weight!r}")
+    demand(
+        coupled_weight in COUPLED_WEIGHTS,
+        f"coupled_weight is one of {', '.join(COUPLED_WEIGHTS)}, not {coupled_weight!r}",
+    )

@@ -37,7 +37,7 @@ class RunningStatistics(nn.Module):
     def update_powers(self, batch: Tensor, initial_power: float, usable: Tensor) -> None:
         """batch (2,) as `powers`; usable, a bool: False leaves everything as it was (no triplet at all)."""
         before = torch.where(self.steps[1] == 0, initial_power, self.powers)
-        self.powers.copy_(torch.where(usable, self._mix(before, batch), before))
+        self.powers.copy_(torch.where(usable, self._mix(before, batch), self.powers))
         self.steps[1] += usable
 
     @property

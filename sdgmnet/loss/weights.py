@@ -1,4 +1,4 @@
-"""Modulation: how much each pair and each triplet moves the encoder. Pure functions; their results are constants to autograd."""
+"""Modulation: how much each pair and each triplet moves the encoder. Pure functions of angles and statistics."""
 
 import math
 

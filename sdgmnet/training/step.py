@@ -21,7 +21,7 @@ def train_step(
     chunk_size: int,
     joint_batchnorm: bool = False,
 ) -> Tensor:
-    """sides (2, N, 1, 32, 32): anchors and positives; keep (2, N, 128, 8, 8): what dropout leaves. Returns the loss, detached."""
+    """sides (2, N, 1, 32, 32): anchors, positives; keep (2, N, 128, 8, 8): what dropout leaves. Returns the loss."""
     anchor, positive = encode_sides(encoder, sides, keep, chunk_size, joint_batchnorm)
     more = {"anchor_encoded": anchor, "positive_encoded": positive} if getattr(loss, "needs", None) else {}
     value: Tensor = loss(anchor.descriptors, positive.descriptors, progress=progress, **more)

@@ -312,10 +312,11 @@ def test_without_power_adjustment_is_a_plain_triplet_loss(own: str) -> None:
 
     leaf_x, leaf_y = (torch.tensor(side, requires_grad=True) for side in second)
     pos, neg = mined_cosines(normalize(leaf_x, dim=1), normalize(leaf_y, dim=1))
-    if own == "l2":
-        plain = (weight * ((2 - 2 * pos).sqrt() - (2 - 2 * neg).sqrt())).mean()
-    else:
-        plain = (weight * (neg - pos)).mean()
+    plain = (
+        (weight * ((2 - 2 * pos).sqrt() - (2 - 2 * neg).sqrt())).mean()
+        if own == "l2"
+        else (weight * (neg - pos)).mean()
+    )
     plain.backward()
     assert relative(gradient, torch.cat([leaf_x.grad, leaf_y.grad])) <= 1e-12
 

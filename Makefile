@@ -1,0 +1,34 @@
+# `make demo` and `make test` set everything up in .venv on first use.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-slow lint wheel-test clean
+
+demo: $(READY)
+	$(BIN)/sdgmnet demo -o demo
+
+test: $(READY)
+	$(BIN)/pytest -q
+
+test-slow: $(READY)
+	$(BIN)/pytest -q -m slow
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# The built wheel in a clean environment, outside the repository.
+wheel-test: $(READY)
+	sh tests/wheel.sh $(BIN)/python
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+
+$(READY): pyproject.toml constraints.txt sdgmnet/version.py
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sdgmnet needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@

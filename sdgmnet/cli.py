@@ -1,0 +1,85 @@
+"""The command line: one function a command. Bad input ends in one sentence and exit code 2, never in a traceback."""
+
+import errno
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+from sdgmnet.errors import InputError
+
+
+class Command(NamedTuple):
+    place: str  # module:function, imported only when the command is called, so that help is quick
+    summary: str
+
+
+COMMANDS: dict[str, Command] = {
+    "demo": Command(
+        "sdgmnet.commands.demo:main", "Train on embedded pictures for a few minutes and look at what was learned."
+    ),
+    "train": Command("sdgmnet.commands.train:main", "Train a descriptor: Algorithm 1 with the paper's settings."),
+    "evaluate phototour": Command(
+        "sdgmnet.commands.evaluate:phototour", "FPR@95 on labelled pairs of patches (Table 1)."
+    ),
+    "data phototour": Command(
+        "sdgmnet.commands.data:phototour", "UBC PhotoTour: convert original folders, or fetch them."
+    ),
+    "data demo": Command("sdgmnet.commands.data:demo", "Write the embedded patch sets to disk."),
+    "data export": Command("sdgmnet.commands.data:export", "Write a PatchSet as an original PhotoTour folder."),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return dispatch(words)
+    except InputError as error:
+        return fail(str(error), 2)
+    except KeyboardInterrupt:
+        return fail("interrupted.", 130)
+    except BrokenPipeError:
+        return 0
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return fail(
+                f"the disk is full while writing {error.filename or 'a file'}: free some space and run again.", 2
+            )
+        if error.filename is not None:
+            return fail(f"{error.filename}: {error.strerror}.", 2)
+        raise
+
+
+def dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help"):
+        print(overview())
+        return 0
+    if words[0] == "--version":
+        from sdgmnet.version import __version__
+
+        print(__version__)
+        return 0
+    for length in (2, 1):
+        name = " ".join(words[:length])
+        if name in COMMANDS and len(words) >= length:
+            module, function = COMMANDS[name].place.split(":")
+            call: Callable[[list[str]], int | None] = getattr(import_module(module), function)
+            return call(words[length:]) or 0
+    group = [name for name in COMMANDS if name.startswith(f"{words[0]} ")]
+    if group:
+        asked_for_help = len(words) > 1 and words[1] in ("-h", "--help")
+        print(overview(group), file=sys.stdout if asked_for_help else sys.stderr)
+        return 0 if asked_for_help else 2
+    raise InputError(f"there is no command {words[0]!r}; sdgmnet --help lists them.")
+
+
+def overview(names: Sequence[str] = tuple(COMMANDS)) -> str:
+    width = max(len(name) for name in names)
+    lines = [f"  {name:{width}}  {COMMANDS[name].summary}" for name in names]
+    return "\n".join(["usage: sdgmnet COMMAND [OPTIONS]", "", *lines, "", "sdgmnet COMMAND --help explains a command."])
+
+
+def fail(sentence: str, code: int) -> int:
+    print(f"sdgmnet: {sentence}", file=sys.stderr)
+    return code

@@ -1,0 +1,1 @@
+"""One module a command: arguments -> calls into the package -> files and a table."""

@@ -1,0 +1,66 @@
+"""`sdgmnet train`."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from sdgmnet.cli import fail
+from sdgmnet.errors import InputError
+from sdgmnet.paper.figures import draw_fig2, draw_training
+from sdgmnet.training.config import TrainConfig
+from sdgmnet.training.loop import Interrupted, TrainingStopped, train
+
+
+@dataclass(frozen=True)
+class TrainArguments:
+    """Train a descriptor on matching pairs of patches: Algorithm 1 of the paper, its settings as defaults.
+
+    A run is a folder: config.json, log.jsonl, checkpoints/, best.safetensors, last.safetensors, results.json and pictures.
+    Stop it with Ctrl-C and go on with --resume, to the same bits as if it had never stopped.
+
+    The paper's full run on Liberty:
+        sdgmnet train --data ubc --holdout notredame yosemite -o runs/liberty
+    One that learns in minutes on a laptop:
+        sdgmnet train --data demo --iterations 1000 --batch-size 64 -o runs/small
+    """
+
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+    """Folder of the run."""
+    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Go on with the run in that folder, with its saved configuration."""
+    config: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
+
+
+def main(words: list[str]) -> int:
+    saved = _saved(words)
+    arguments = (
+        tyro.cli(TrainArguments, prog="sdgmnet train", args=words)
+        if saved is None
+        else tyro.cli(TrainArguments, prog="sdgmnet train", args=words, default=saved)
+    )
+    try:
+        train(arguments.config, arguments.out, resume=arguments.resume, console=Console(stderr=True))
+    except Interrupted as stopped:
+        return fail(str(stopped), 130)
+    except TrainingStopped as stopped:
+        return fail(str(stopped), 1)
+    draw_training(arguments.out / "log.jsonl", arguments.out / "training.png")
+    draw_fig2(arguments.out / "angles.npz", arguments.out / "fig2.png", margin=arguments.config.margin)
+    return 0
+
+
+def _saved(words: list[str]) -> TrainArguments | None:
+    """On resume the saved configuration gives the defaults, so that only what is typed can differ from it."""
+    if "--resume" not in words:
+        return None
+    for number, word in enumerate(words):
+        name, _, value = word.partition("=")
+        if name in ("-o", "--out"):
+            out = Path(value or (words[number + 1] if number + 1 < len(words) else ""))
+            if not (out / "config.json").exists():
+                raise InputError(f"{out} holds no run to resume: start it without --resume.")
+            return TrainArguments(out, resume=True, config=TrainConfig.load(out / "config.json"))
+    return None

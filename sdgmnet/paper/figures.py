@@ -1,0 +1,153 @@
+"""The paper's figures, drawn from a run's own files."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import matplotlib.ticker
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sdgmnet.data.patchset import PatchSet
+from sdgmnet.files import new_file
+from sdgmnet.loss.weights import coupled_weight, self_weight
+from sdgmnet.training.angles import Angles
+from sdgmnet.training.log import read_log
+
+POSITIVE, NEGATIVE, RELATIVE = "#2166ac", "#b2182b", "#4d4d4d"
+
+
+def new_figure(rows: int, columns: int, width: float, height: float) -> tuple[Figure, Any]:
+    """A figure that needs no display: the object interface alone, no global state of pyplot."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def save_figure(figure: Figure, path: Path | str) -> None:
+    with new_file(path) as part:
+        figure.savefig(part, format="png", dpi=150)
+
+
+def draw_fig2(angles_path: Path | str, path: Path | str, margin: float = 0.6) -> None:
+    """Fig. 2: the weights as functions of the angles over the angles' distributions, and their product as a heat map."""
+    angles = Angles.load(angles_path)
+    pos, neg, rel = torch.from_numpy(angles.moments)
+    figure, axes = new_figure(1, 4, 15, 3.4)
+    theta = torch.linspace(0, np.pi / 2, 400, dtype=torch.float64)
+    relative = torch.linspace(-np.pi / 2, np.pi / 4, 400, dtype=torch.float64)
+    w_pos, w_neg = self_weight(theta, pos[0], pos[1]), self_weight(theta, neg[0], neg[1])
+    w_rel = coupled_weight(relative, rel[0], rel[1], margin)
+    theta_rel = angles.theta_pos - angles.theta_neg
+    _weight_panel(
+        axes[0, 0], theta, w_pos, angles.theta_pos, r"$\theta^+$", r"$w_s^+$", POSITIVE, "(a) auto-focus, positives"
+    )
+    _weight_panel(
+        axes[0, 1], theta, w_neg, angles.theta_neg, r"$\theta^-$", r"$w_s^-$", NEGATIVE, "(b) auto-focus, negatives"
+    )
+    _weight_panel(
+        axes[0, 2],
+        relative,
+        w_rel,
+        theta_rel,
+        r"$\theta^r$",
+        r"$w_c$",
+        RELATIVE,
+        f"(c) probabilistic margin, m = {margin}",
+    )
+    _heat_panel(axes[0, 3], figure, theta, w_pos, w_neg, rel, margin)
+    save_figure(figure, path)
+
+
+def _weight_panel(
+    axis: Axes,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    sample: np.ndarray,
+    x_name: str,
+    name: str,
+    color: str,
+    title: str,
+) -> None:
+    density = axis.twinx()
+    density.hist(sample, bins=60, range=(float(x[0]), float(x[-1])), density=True, color=color, alpha=0.2)
+    density.set_yticks([])
+    axis.plot(x, weight, color=color, linewidth=2)
+    axis.set(xlim=(float(x[0]), float(x[-1])), ylim=(0, 1.05), xlabel=f"{x_name} (rad)", ylabel=name, title=title)
+
+
+def _heat_panel(
+    axis: Axes,
+    figure: Figure,
+    theta: torch.Tensor,
+    w_pos: torch.Tensor,
+    w_neg: torch.Tensor,
+    rel: torch.Tensor,
+    margin: float,
+) -> None:
+    relative = theta[None, :] - theta[:, None]  # columns θ⁺, rows θ⁻
+    product = w_neg[:, None] * w_pos[None, :] * coupled_weight(relative, rel[0], rel[1], margin)
+    extent = (0.0, float(theta[-1]), 0.0, float(theta[-1]))
+    image = axis.imshow(product, origin="lower", extent=extent, cmap=matplotlib.colormaps["YlOrRd"], aspect="auto")
+    axis.set(xlabel=r"$\theta^+$ (rad)", ylabel=r"$\theta^-$ (rad)", title=r"(d) $w_s^+ w_s^- w_c$")
+    figure.colorbar(image, ax=axis)
+
+
+def draw_training(log_path: Path | str, path: Path | str, references: dict[str, float] | None = None) -> None:
+    """A run as curves: FPR@95 on held-out pairs (with horizontal references), angles, powers and active share."""
+    epochs, evaluations = read_log(log_path, "epoch"), read_log(log_path, "evaluation")
+    figure, axes = new_figure(1, 3, 14, 3.6)
+    _fpr_panel(axes[0, 0], evaluations, references or {})
+    step = [line["step"] for line in epochs]
+    for name, label, color in (("theta_pos", r"$\theta^+$", POSITIVE), ("theta_neg", r"$\theta^-$", NEGATIVE)):
+        mean = np.array([line[f"running_{name}_mean"] for line in epochs])
+        std = np.array([line[f"running_{name}_std"] for line in epochs])
+        axes[0, 1].plot(step, mean, color=color, label=label)
+        axes[0, 1].fill_between(step, mean - std, mean + std, color=color, alpha=0.15, linewidth=0)
+    axes[0, 1].set(xlabel="iteration", ylabel="radians", title="running mean and std of the angles")
+    axes[0, 1].legend()
+    for name, label, color in (("power_pos", r"$P^+$", POSITIVE), ("power_neg", r"$P^-$", NEGATIVE)):
+        axes[0, 2].plot(step, [line[name] for line in epochs], color=color, label=f"{label} of the batches")
+        axes[0, 2].plot(
+            step, [line[f"running_{name}"] for line in epochs], color=color, linestyle="--", label=f"running {label}"
+        )
+    axes[0, 2].set(xlabel="iteration", ylabel="power", title="powers", yscale="log")
+    axes[0, 2].legend(fontsize="small")
+    save_figure(figure, path)
+
+
+def _fpr_panel(axis: Axes, evaluations: list[dict[str, Any]], references: dict[str, float]) -> None:
+    axis.set(xlabel="iteration", ylabel="FPR@95 (%)", title="held-out pairs", yscale="log")
+    if not evaluations:
+        axis.text(0.5, 0.5, "nothing held out", ha="center", va="center", transform=axis.transAxes)
+        return
+    for name in evaluations[0]["fpr95"]:
+        if name != "mean" or len(evaluations[0]["fpr95"]) > 2:
+            scores = [100 * line["fpr95"][name] for line in evaluations]
+            axis.plot([line["step"] for line in evaluations], scores, marker=".", label=name)
+    for (name, score), style in zip(references.items(), ("--", ":", "-."), strict=False):
+        axis.axhline(100 * score, color="black", linestyle=style, linewidth=1, label=name)
+    axis.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
+    axis.yaxis.set_minor_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
+    axis.legend(fontsize="small")
+
+
+def draw_patches(patchset: PatchSet, path: Path | str, points: int = 8, most: int = 8) -> None:
+    """Contact sheet: one row a point, its patches side by side, from points evenly spaced among those seen most often."""
+    order = np.argsort(patchset.point_id, kind="stable")
+    _, start, size = np.unique(patchset.point_id[order], return_index=True, return_counts=True)
+    often = np.flatnonzero(size >= min(most, np.quantile(size, 0.9)))
+    chosen = often[np.linspace(0, len(often) - 1, min(points, len(often)), dtype=np.int64)]
+    gap = 4
+    cell = patchset.patches.shape[1] + gap
+    sheet = np.full((len(chosen) * cell - gap, most * cell - gap), 255, dtype=np.uint8)
+    for row, point in enumerate(chosen):
+        for column, patch in enumerate(order[start[point] : start[point] + min(size[point], most)]):
+            y, x = row * cell, column * cell
+            sheet[y : y + cell - gap, x : x + cell - gap] = patchset.patches[patch]
+    figure, axes = new_figure(1, 1, 7, 7 * sheet.shape[0] / sheet.shape[1] + 0.3)
+    axes[0, 0].imshow(sheet, cmap="gray", vmin=0, vmax=255)
+    axes[0, 0].set_axis_off()
+    axes[0, 0].set_title(f"{patchset.name}: each row one point, as the views show it", fontsize="small")
+    save_figure(figure, path)

@@ -1,0 +1,45 @@
+"""Results for people and for programs: a table on the terminal, table.md and results.json in a folder."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from sdgmnet.files import write_json, write_text
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
+    table = Table(title=title, title_justify="left")
+    for number, column in enumerate(header):
+        table.add_column(column, justify="left" if number == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    # Piped output has no width of its own: do not fold columns there.
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def deliver(
+    results: Any,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    out: Path | None,
+    as_json: bool,
+    title: str | None = None,
+) -> None:
+    """Print the table, or JSON; write both into `out` where given."""
+    if as_json:
+        print(json.dumps(results, indent=2))
+    else:
+        print_table(header, rows, title)
+    if out is not None:
+        write_json(out / "results.json", results)
+        write_text(out / "table.md", markdown(header, rows))

@@ -1,0 +1,76 @@
+"""The angles at the end of a run: what Fig. 2 is drawn from, and the figures to hold against the authors' logs."""
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sdgmnet.data.batches import PairSampler
+from sdgmnet.encoders import SDGMNet
+from sdgmnet.errors import InputError
+from sdgmnet.files import new_file
+from sdgmnet.loss import SDGMLoss
+from sdgmnet.loss.mining import hardest_in_batch
+from sdgmnet.metrics import skewness
+from sdgmnet.training.config import TrainConfig
+from sdgmnet.training.step import dropout_masks, encode_sides
+
+BATCHES = 8
+
+
+@dataclass(frozen=True)
+class Angles:
+    theta_pos: np.ndarray  # (M,) radians
+    theta_neg: np.ndarray  # (M,) radians
+    moments: np.ndarray  # (3, 2): running mean and std of θ⁺, θ⁻, θʳ
+
+    def save(self, path: Path) -> None:
+        with new_file(path) as part, open(part, "wb") as stream:
+            np.savez(stream, theta_pos=self.theta_pos, theta_neg=self.theta_neg, moments=self.moments)
+
+    @staticmethod
+    def load(path: Path | str) -> "Angles":
+        try:
+            with np.load(path, allow_pickle=False) as content:
+                return Angles(content["theta_pos"], content["theta_neg"], content["moments"])
+        except (OSError, KeyError, ValueError) as error:
+            raise InputError(f"{path} does not hold the angles of a finished run ({error}).") from error
+
+    def summary(self, loss: SDGMLoss) -> dict[str, Any]:
+        """Moments and skewness of the angles, the share of triplets beyond the margin, and the running powers."""
+        report = loss.report
+        running = loss.statistics.powers.tolist()
+        return {
+            "theta_pos": [float(self.theta_pos.mean()), float(self.theta_pos.std(ddof=1))],
+            "theta_neg": [float(self.theta_neg.mean()), float(self.theta_neg.std(ddof=1))],
+            "skewness_theta_pos": skewness(self.theta_pos),
+            "active_share": self.active_share(loss.margin),
+            "running_powers": running,
+            "last_batch_powers": [] if report is None else [report.power_pos.item(), report.power_neg.item()],
+        }
+
+    def active_share(self, margin: float) -> float:
+        """Share of triplets with θʳ > iCDF_t(m)."""
+        border = torch.special.ndtri(torch.tensor(margin, dtype=torch.float64)).item()
+        mean, std = self.moments[2]
+        return float(((self.theta_pos - self.theta_neg) > mean + border * std).mean())
+
+
+@torch.no_grad()
+def measure_angles(encoder: SDGMNet, sampler: PairSampler, loss: SDGMLoss, config: TrainConfig) -> Angles:
+    """θ⁺ and θ⁻ of the next batches as training would see them (dropout, BatchNorm of the batch), leaving the run untouched."""
+    encoder = copy.deepcopy(encoder).train()
+    device = next(encoder.parameters()).device
+    positive_angles, negative_angles = [], []
+    for step in range(config.iterations, config.iterations + BATCHES):
+        sides = sampler.batch(step, config.batch_size, device, config.augment)
+        keep = dropout_masks(config.seed, step, config.batch_size, encoder.feature_shape, config.dropout, device)
+        anchor, positive = encode_sides(encoder, sides, keep, config.chunk_size, config.joint_batchnorm)
+        triplets = hardest_in_batch(anchor.descriptors, positive.descriptors, loss.threshold(1.0))
+        positive_angles.append(triplets.theta_pos[triplets.admissible].cpu().numpy())
+        negative_angles.append(triplets.theta_neg[triplets.admissible].cpu().numpy())
+    moments = loss.statistics.moments.cpu().numpy().copy()
+    return Angles(np.concatenate(positive_angles), np.concatenate(negative_angles), moments)

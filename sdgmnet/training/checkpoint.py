@@ -1,0 +1,75 @@
+"""Checkpoints: everything a run needs to go on to the same bits. Atomic, the last two kept, never a silent fresh start."""
+
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sdgmnet.errors import InputError
+from sdgmnet.files import new_file
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # not a POSIX system: runs are not locked there
+    fcntl = None  # type: ignore[assignment]
+
+KEPT = 2
+
+
+def save_checkpoint(folder: Path, step: int, content: dict[str, Any]) -> Path:
+    """Write checkpoint-<step>.pt and drop all but the newest two."""
+    path = folder / f"checkpoint-{step:09d}.pt"
+    with new_file(path) as part:
+        torch.save({"step": step, **content}, part)
+    for old in checkpoints(folder)[:-KEPT]:
+        old.unlink()
+    return path
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Oldest first."""
+    return sorted(folder.glob("checkpoint-*.pt"))
+
+
+def load_checkpoint(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """The newest whole checkpoint, and a sentence for every damaged one that was passed over."""
+    found = checkpoints(folder)
+    if not found:
+        raise InputError(f"{folder} has no checkpoint to resume from: start the run without --resume.")
+    complaints: list[str] = []
+    for path in reversed(found):
+        try:
+            return read_checkpoint(path), complaints
+        except InputError as error:
+            complaints.append(str(error))
+    raise InputError(f"no checkpoint in {folder} is whole: {' '.join(complaints)} Start anew in another folder.")
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    try:
+        with zipfile.ZipFile(path) as archive:  # torch's format is a zip: its checksums find what loading would not
+            damaged = archive.testzip()
+        if damaged:
+            raise zipfile.BadZipFile(f"bad checksum of {damaged}")
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        return content
+    except Exception as error:  # torch raises many kinds for a broken file; all mean the same here
+        raise InputError(f"{path} is damaged ({error}).") from error
+
+
+@contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
+    """Hold a run folder for this process; a second one is refused. Released by the system however the process ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "a") as handle:
+        if fcntl is not None:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(
+                    f"{folder} is in use by another training process: wait for it or choose another -o."
+                ) from None
+        yield

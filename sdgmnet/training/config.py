@@ -1,0 +1,142 @@
+"""All that shapes a training run, in one frozen place. Defaults are the paper's settings (Section III-E)."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from sdgmnet.errors import InputError
+from sdgmnet.files import read_json, write_json
+
+PAPER_ITERATIONS = 200_000
+EPOCHS = 200  # an epoch is 1/200 of a run, whatever its length
+# What may change between the parts of a run without changing its bits.
+FREE_ON_RESUME = ("checkpoint_every", "tensorboard")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    data: tuple[str, ...] = ("demo",)
+    """What to train on: PatchSets, PhotoTour folders, a folder of these, or "demo"."""
+    holdout: tuple[str, ...] = ()
+    """Names of sets to keep out of training and evaluate on, e.g. notredame yosemite."""
+    iterations: int = PAPER_ITERATIONS
+    """Steps of the whole run; learning rate, warm-up and epochs stretch with it (the paper: 200 epochs of 1000)."""
+    batch_size: int = 1024
+    """Matching pairs in a batch, one a point."""
+    seed: int = 0
+    """Same seed, same machine: same bits."""
+    learning_rate: float = 1.0
+    """Of SGD at the start; halved after each 10 % of the iterations."""
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    """On all parameters, as the published code."""
+    dropout: float = 0.3
+    """Rate before the last convolution."""
+    augment: bool = True
+    """Turns within 5 degrees, crops, quarter turns and flips."""
+    loss: Literal["sdgm"] = "sdgm"
+    margin: float = 0.6
+    """m of Eq. (11): the share of triplets taken to be easy enough."""
+    alpha: float = 0.9
+    """Attenuation of the positive power, Eq. (13)."""
+    decay: float | None = None
+    """Of the running statistics, Eq. (14). None: 1 - 200 / iterations within [0.9, 0.999], the paper's ratio."""
+    warmup: float = 0.1
+    """Share of the iterations in which all weights are 1."""
+    initial_power: float | None = None
+    """Of both running powers. None: 10000 / 1024 a pair, the paper's 10000 at its batch size."""
+    min_negative_angle: float = 0.6
+    """Anti-noise threshold in radians: nearer negatives are ignored."""
+    threshold_start: float = 0.0
+    """Share of the iterations before the anti-noise threshold applies; the published code has 0.125."""
+    self_weight: Literal["auto-focus", "angle", "cosine", "l2"] = "auto-focus"
+    """Eqs. (9)-(10), or one of the ablations: &θ, &s, &l2."""
+    coupled_weight: Literal["cdf", "step"] = "cdf"
+    """Eq. (11), or the step of the published code."""
+    power_adjustment: bool = True
+    """Divide by the running powers, Eq. (13)."""
+    joint_batchnorm: bool = False
+    """BatchNorm over anchors and positives at once; the published code has it a side."""
+    init: str | None = None
+    """Weights to start from: a .safetensors file or a run folder."""
+    device: str = "auto"
+    """auto takes CUDA where there is one."""
+    threads: int | None = None
+    """CPU threads; part of what makes two runs equal. None: as many as torch would take."""
+    chunk_size: int = 64
+    """Patches that go through the trunk at once; does not change the mathematics."""
+    evaluations: int | None = None
+    """How often to evaluate on the held-out pairs. None: 200 at the paper's length, otherwise 20."""
+    evaluation_pairs: int | None = None
+    """At most so many pairs of each held-out set. None: all at the paper's length, otherwise 5000."""
+    checkpoint_every: int | None = None
+    """Iterations between checkpoints. None: every three minutes."""
+    tensorboard: bool = False
+    """Also write TensorBoard events (pip install 'sdgmnet[tensorboard]')."""
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "batch_size", "chunk_size"):
+            _demand(getattr(self, name) >= 1, name, "must be at least 1", getattr(self, name))
+        for name in ("threads", "evaluations", "evaluation_pairs", "checkpoint_every"):
+            value = getattr(self, name)
+            _demand(value is None or value >= 1, name, "must be at least 1", value)
+        _demand(
+            self.batch_size >= 2, "batch_size", "must be at least 2, so that each pair has a negative", self.batch_size
+        )
+        _demand(self.seed >= 0, "seed", "must not be negative", self.seed)
+        _demand(self.learning_rate > 0, "learning_rate", "must be positive", self.learning_rate)
+        _demand(0 <= self.momentum < 1, "momentum", "must lie in [0, 1)", self.momentum)
+        _demand(self.weight_decay >= 0, "weight_decay", "must not be negative", self.weight_decay)
+
+    @property
+    def is_paper_length(self) -> bool:
+        return self.iterations >= PAPER_ITERATIONS
+
+    @property
+    def running_decay(self) -> float:
+        """The decay of Eq. (14): at the paper's length its 0.999."""
+        return self.decay if self.decay is not None else min(0.999, max(0.9, 1 - EPOCHS / self.iterations))
+
+    @property
+    def most_evaluation_pairs(self) -> int | None:
+        return self.evaluation_pairs or (None if self.is_paper_length else 5000)
+
+    def learning_rate_at(self, step: int) -> float:
+        """Halved after each 10 % of the iterations: the last tenth runs at 2^-9 of the first."""
+        return self.learning_rate * 0.5 ** (10 * step // self.iterations)
+
+    def evaluation_steps(self) -> set[int]:
+        """Steps after which to evaluate: 0, the last, and evenly between."""
+        count = min(self.evaluations or (EPOCHS if self.is_paper_length else 20), self.iterations)
+        return {self.iterations * part // count for part in range(count + 1)}
+
+    def epoch_ends(self, step: int) -> bool:
+        """Whether `step` completed iterations complete an epoch."""
+        return step * EPOCHS // self.iterations > (step - 1) * EPOCHS // self.iterations
+
+    def save(self, path: Path) -> None:
+        write_json(path, dataclasses.asdict(self))
+
+    @staticmethod
+    def load(path: Path) -> "TrainConfig":
+        content = read_json(path)
+        known = {field.name for field in dataclasses.fields(TrainConfig)}
+        if not isinstance(content, dict) or set(content) - known:
+            raise InputError(f"{path} is not a training configuration of this version.")
+        fields: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in content.items()
+        }
+        return TrainConfig(**fields)
+
+
+def differences(saved: TrainConfig, given: TrainConfig) -> dict[str, tuple[Any, Any]]:
+    """Fields that differ: name -> (saved, given)."""
+    before, after = dataclasses.asdict(saved), dataclasses.asdict(given)
+    return {name: (before[name], after[name]) for name in before if before[name] != after[name]}
+
+
+def _demand(holds: bool, name: str, rule: str, value: Any) -> None:
+    if not holds:
+        raise InputError(f"--{name.replace('_', '-')} {rule}, not {json.dumps(value)}.")

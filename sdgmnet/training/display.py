@@ -1,0 +1,95 @@
+"""What a person sees of a run: a live bar on a terminal, a line an evaluation everywhere, TensorBoard where asked."""
+
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from sdgmnet.data.sources import Sources
+from sdgmnet.errors import InputError
+from sdgmnet.loss.sdgm import SDGMReport
+from sdgmnet.training.config import TrainConfig
+
+
+class Display:
+    def __init__(self, console: Console, config: TrainConfig, out: Path, step: int) -> None:
+        self.console, self.config = console, config
+        self.first_step, self.began, self.rate = step, time.monotonic(), 0.0
+        self.bar = Progress(
+            TextColumn("training"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[news]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self.task = self.bar.add_task("training", total=config.iterations, completed=step, news="")
+        self.writer = _tensorboard(out) if config.tensorboard else None
+
+    def __enter__(self) -> "Display":
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+        if self.writer is not None:
+            self.writer.close()
+
+    def introduce(self, sources: Sources, device: torch.device) -> None:
+        patches = sum(len(patchset) for patchset in sources.train)
+        trained = ", ".join(patchset.name for patchset in sources.train)
+        self.console.print(
+            f"Training on {trained} ({patches} patches): {self.config.iterations} iterations of "
+            f"{self.config.batch_size} pairs, {device}, {torch.get_num_threads()} threads."
+        )
+        for patchset in sources.test:
+            pairs = (
+                len(patchset.test_pairs[: self.config.most_evaluation_pairs]) if patchset.test_pairs is not None else 0
+            )
+            self.console.print(f"Held out: {patchset.name}, {pairs} pairs.")
+        if not sources.test:
+            self.console.print("Nothing is held out (--holdout): the last weights count as the best.")
+
+    def advance(self, step: int, value: float, report: SDGMReport | None) -> None:
+        self.rate = (step - self.first_step) * self.config.batch_size / (time.monotonic() - self.began)
+        news = f"{self.rate:.0f} pairs/s  loss {value:+.3f}"
+        if report is not None:
+            news += f"  θ⁺ {report.theta_pos_mean.item():.2f}  θ⁻ {report.theta_neg_mean.item():.2f}"
+        self.bar.update(self.task, completed=step, news=news)
+
+    def scalars(self, step: int, line: dict[str, float]) -> None:
+        if self.writer is not None:
+            for name, value in line.items():
+                self.writer.add_scalar(f"train/{name}", value, step)
+
+    def evaluated(self, step: int, scores: dict[str, float]) -> None:
+        parts = [f"{name} {100 * score:.2f} %" for name, score in scores.items() if name != "mean" or len(scores) > 2]
+        rate = f", {self.rate:.0f} pairs/s" if self.rate else ""
+        self.console.print(f"step {step:>{len(str(self.config.iterations))}}: FPR@95 {', '.join(parts)}{rate}")
+        if self.writer is not None:
+            for name, score in scores.items():
+                self.writer.add_scalar(f"fpr95/{name}", score, step)
+
+    def finished(self, out: Path, results: dict[str, Any]) -> None:
+        best, last = results["fpr95_best"], results["fpr95_last"]
+        if best:
+            self.console.print(
+                f"FPR@95: best {100 * best['mean']:.2f} % at step {best['step']}, last {100 * last['mean']:.2f} %."
+            )
+        self.console.print(f"Weights, log and results are in {out}.")
+
+
+def _tensorboard(out: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise InputError("--tensorboard needs the package tensorboard: pip install 'sdgmnet[tensorboard]'.") from None
+    return SummaryWriter(str(out / "tensorboard"))

@@ -1,0 +1,40 @@
+"""The run's log: one JSON object a line, every statistic of Tables 2-4 an epoch, every evaluation."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sdgmnet.errors import InputError
+
+
+class RunLog:
+    """Appends lines to `path`; a resumed run first cuts off what was written after its checkpoint."""
+
+    def __init__(self, path: Path, keep_bytes: int | None = None) -> None:
+        self.path = path
+        if keep_bytes is None:
+            path.write_bytes(b"")
+        else:
+            if not path.exists() or path.stat().st_size < keep_bytes:
+                raise InputError(
+                    f"{path} is shorter than its checkpoint says: it was changed; start anew in another folder."
+                )
+            with open(path, "rb+") as file:
+                file.truncate(keep_bytes)
+
+    def write(self, kind: str, step: int, **fields: Any) -> None:
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"kind": kind, "step": step, **fields}, allow_nan=False) + "\n")
+
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size
+
+
+def read_log(path: Path | str, kind: str) -> list[dict[str, Any]]:
+    """The lines of one kind: "epoch" or "evaluation"."""
+    path = Path(path)
+    if not path.exists():
+        raise InputError(f"{path} does not exist: give the log.jsonl of a run.")
+    lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line["kind"] == kind]
