@@ -62,5 +62,5 @@ def _saved(words: list[str]) -> TrainArguments | None:
             out = Path(value or (words[number + 1] if number + 1 < len(words) else ""))
             if not (out / "config.json").exists():
                 raise InputError(f"{out} holds no run to resume: start it without --resume.")
-            return TrainArguments(out, resume=True, config=TrainConfig.load(out / "config.json"))
+            return TrainArguments(out, config=TrainConfig.load(out / "config.json"))
     return None

@@ -73,7 +73,7 @@ def _weight_panel(
     density = axis.twinx()
     density.hist(sample, bins=60, range=(float(x[0]), float(x[-1])), density=True, color=color, alpha=0.2)
     density.set_yticks([])
-    axis.plot(x, weight, color=color, linewidth=2)
+    axis.plot(x.numpy(), weight.numpy(), color=color, linewidth=2)
     axis.set(xlim=(float(x[0]), float(x[-1])), ylim=(0, 1.05), xlabel=f"{x_name} (rad)", ylabel=name, title=title)
 
 
@@ -89,7 +89,7 @@ def _heat_panel(
     relative = theta[None, :] - theta[:, None]  # columns θ⁺, rows θ⁻
     product = w_neg[:, None] * w_pos[None, :] * coupled_weight(relative, rel[0], rel[1], margin)
     extent = (0.0, float(theta[-1]), 0.0, float(theta[-1]))
-    image = axis.imshow(product, origin="lower", extent=extent, cmap=matplotlib.colormaps["YlOrRd"], aspect="auto")
+    image = axis.imshow(product.numpy(), origin="lower", extent=extent, cmap=matplotlib.colormaps["YlOrRd"], aspect="auto")
     axis.set(xlabel=r"$\theta^+$ (rad)", ylabel=r"$\theta^-$ (rad)", title=r"(d) $w_s^+ w_s^- w_c$")
     figure.colorbar(image, ax=axis)
 

@@ -1,6 +1,7 @@
 """The angles at the end of a run: what Fig. 2 is drawn from, and the figures to hold against the authors' logs."""
 
 import copy
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ class Angles:
         try:
             with np.load(path, allow_pickle=False) as content:
                 return Angles(content["theta_pos"], content["theta_neg"], content["moments"])
-        except (OSError, KeyError, ValueError) as error:
+        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
             raise InputError(f"{path} does not hold the angles of a finished run ({error}).") from error
 
     def summary(self, loss: SDGMLoss) -> dict[str, Any]:

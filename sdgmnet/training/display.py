@@ -18,7 +18,7 @@ from sdgmnet.training.config import TrainConfig
 class Display:
     def __init__(self, console: Console, config: TrainConfig, out: Path, step: int) -> None:
         self.console, self.config = console, config
-        self.first_step, self.began, self.rate = step, time.monotonic(), 0.0
+        self.rate, self.ready = 0.0, time.monotonic()
         self.bar = Progress(
             TextColumn("training"),
             BarColumn(bar_width=30),
@@ -59,7 +59,10 @@ class Display:
             self.console.print("Nothing is held out (--holdout): the last weights count as the best.")
 
     def advance(self, step: int, value: float, report: SDGMReport | None) -> None:
-        self.rate = (step - self.first_step) * self.config.batch_size / (time.monotonic() - self.began)
+        seconds = max(time.monotonic() - self.ready, 1e-9)
+        rate = self.config.batch_size / seconds
+        self.rate = rate if self.rate == 0 else 0.9 * self.rate + 0.1 * rate
+        self.ready = time.monotonic()
         news = f"{self.rate:.0f} pairs/s  loss {value:+.3f}"
         if report is not None:
             news += f"  θ⁺ {report.theta_pos_mean.item():.2f}  θ⁻ {report.theta_neg_mean.item():.2f}"
@@ -77,6 +80,7 @@ class Display:
         if self.writer is not None:
             for name, score in scores.items():
                 self.writer.add_scalar(f"fpr95/{name}", score, step)
+        self.ready = time.monotonic()  # evaluating is not training
 
     def finished(self, out: Path, results: dict[str, Any]) -> None:
         best, last = results["fpr95_best"], results["fpr95_last"]

@@ -1,0 +1,81 @@
+"""Who may import whom: the streams flow one way."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sdgmnet
+
+ROOT = Path(sdgmnet.__file__).parent
+EVERYWHERE = {"errors", "files", "version"}
+# part -> parts it may import besides itself and EVERYWHERE
+ALLOWED = {
+    "sphere": set(),
+    "metrics": set(),
+    "resampling": set(),
+    "report": set(),
+    "encoders": set(),
+    "handcrafted": set(),
+    "loss": {"sphere"},
+    "features.keypoints": set(),
+    "features.patches": {"features.keypoints"},
+    "data": {"features.keypoints", "features.patches", "resampling"},
+    "inference": {"encoders", "resampling"},
+    "pretrained": {"encoders"},
+    "contenders": {"handcrafted", "inference", "pretrained"},
+    "training": {"data", "encoders", "loss", "metrics", "inference", "pretrained"},
+    "benchmarks": {"data", "contenders", "metrics"},
+    "paper": {"benchmarks", "training", "loss", "data"},
+}
+
+
+def part_of(module: str) -> str:
+    """sdgmnet.data.demo -> data; sdgmnet.features.patches -> features.patches."""
+    names = module.split(".")[1:]
+    return ".".join(names[:2]) if names and names[0] == "features" else (names[0] if names else "")
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("sdgmnet"):
+            found.add(part_of(node.module) if node.module != "sdgmnet" else part_of(f"sdgmnet.{node.names[0].name}"))
+        elif isinstance(node, ast.Import):
+            found |= {part_of(alias.name) for alias in node.names if alias.name.startswith("sdgmnet.")}
+    return found
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem not in ("__init__", "__main__"))
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_follow_the_streams(path: Path) -> None:
+    part = part_of(".".join(["sdgmnet", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__"))
+    if part in EVERYWHERE | {"cli", "commands", "features"}:
+        return
+    assert part in ALLOWED, f"{part} is new: say in this test what it may import"
+    extra = imports(path) - {part} - EVERYWHERE - ALLOWED[part]
+    assert not extra, f"{path.relative_to(ROOT)} imports {sorted(extra)}"
+
+
+def test_nobody_imports_the_command_line() -> None:
+    for path in modules():
+        if "commands" not in path.parts:
+            assert not imports(path) & {"cli", "commands"}, path
+
+
+def test_import_has_no_side_effects_and_needs_no_optional_package() -> None:
+    code = (
+        "import random, numpy, torch, sys; before = (torch.get_num_threads(), torch.initial_seed(), random.getstate(),"
+        " str(numpy.random.get_state())); import sdgmnet; after = (torch.get_num_threads(), torch.initial_seed(),"
+        " random.getstate(), str(numpy.random.get_state())); assert before == after;"
+        " heavy = {'cv2', 'skimage', 'matplotlib', 'tensorboard', 'kornia', 'tyro'} & set(sys.modules);"
+        " assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == done.stderr == ""

@@ -1,0 +1,100 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sdgmnet.cli import COMMANDS, main
+from sdgmnet.data.patchset import PatchSet
+from sdgmnet.version import __version__
+
+
+def run(*words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-m", "sdgmnet", *words], capture_output=True, text=True, check=False)
+
+
+def test_overview_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in COMMANDS)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == __version__
+    assert main(["data", "--help"]) == 0
+    assert "data phototour" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*name.split(), "--help"])
+    assert ended.value.code == 0
+    assert "--out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["fly"], "no command 'fly'"),
+        (["train", "-o", "{tmp}/run", "--data", "{tmp}/nowhere"], "no such folder"),
+        (["train", "-o", "{tmp}/run", "--data", "{tmp}"], "neither a PatchSet"),
+        (["train", "-o", "{tmp}/run", "--resume"], "no run to resume"),
+        (["train", "-o", "{tmp}/run", "--iterations", "0"], "--iterations"),
+        (["evaluate", "phototour", "hog", "--data", "{tmp}/set"], "no contender"),
+        (["evaluate", "phototour", "{tmp}/none.safetensors", "--data", "{tmp}/set"], "does not exist"),
+        (["data", "phototour", "{tmp}/nowhere", "-o", "{tmp}/out"], "not a folder"),
+        (["data", "export", "{tmp}", "-o", "{tmp}/out"], "not a PatchSet"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_code_2(
+    words: list[str], said: str, tmp_path: Path, blobs: PatchSet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blobs.save(tmp_path / "other" / "set")
+    (tmp_path / "set").symlink_to(tmp_path / "other" / "set")
+    words = [word.replace("{tmp}/", f"{tmp_path}/").replace("{tmp}", str(tmp_path / "other/set/..")) for word in words]
+    if said == "neither a PatchSet":
+        (tmp_path / "empty").mkdir()
+        words[-1] = str(tmp_path / "empty")
+    try:
+        code = main(words)
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    shown = capsys.readouterr()
+    assert code == 2
+    assert said in shown.err + shown.out
+    assert "Traceback" not in shown.err
+
+
+def test_unknown_option_is_code_2() -> None:
+    done = run("train", "-o", "x", "--speed", "9")
+    assert done.returncode == 2
+    assert "--speed" in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_train_evaluate_export_round_trip(
+    tmp_path: Path, blobs: PatchSet, other_blobs: PatchSet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The commands of a whole afternoon, in seconds."""
+    for one in (blobs, other_blobs):
+        one.save(tmp_path / "sets" / one.name)
+    sets, out = str(tmp_path / "sets"), tmp_path / "run"
+    assert main(["train", "--data", sets, "--holdout", "blobs2", "--iterations", "4", "--batch-size", "8",
+                 "--evaluations", "1", "--evaluation-pairs", "40", "-o", str(out)]) == 0  # fmt: skip
+    assert (out / "training.png").stat().st_size > 10_000
+    assert (out / "fig2.png").stat().st_size > 10_000
+    capsys.readouterr()
+    words = ["evaluate", "phototour", "sift", "rootsift", f"mine={out}", "--data", sets]
+    assert main([*words, "-o", str(tmp_path / "results")]) == 0
+    assert "mine" in capsys.readouterr().out
+    cells = json.loads((tmp_path / "results/results.json").read_text())["cells"]
+    assert [(cell["label"], cell["test"]) for cell in cells if cell["fpr95"] is None] == [("mine", "blobs1")]
+    assert "| mine | blobs1 |" in (tmp_path / "results/table.md").read_text()
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cells"] == cells
+    exported = tmp_path / "exported"
+    assert main(["data", "export", f"{sets}/blobs1", "-o", str(exported), "--contiguous-ids"]) == 0
+    assert main(["data", "phototour", str(exported), "-o", str(tmp_path / "again")]) == 0
+    again = PatchSet.open(tmp_path / "again/exported")
+    assert (again.patches == blobs.patches).all()
+    assert again.point_id.max() == 59

@@ -1,0 +1,91 @@
+"""The grammar `[label=]spec`."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sdgmnet.contenders import parse_contender
+from sdgmnet.encoders import SDGMNet
+from sdgmnet.errors import InputError
+from sdgmnet.handcrafted import rootsift, sift
+from sdgmnet.inference import describe_patches
+from sdgmnet.pretrained import save_encoder
+
+
+@pytest.fixture(scope="module")
+def encoder() -> SDGMNet:
+    torch.manual_seed(0)
+    return SDGMNet().eval()
+
+
+@pytest.fixture
+def run(tmp_path: Path, encoder: SDGMNet) -> Path:
+    save_encoder(encoder, tmp_path / "one" / "best.safetensors", {"trained_on": ["liberty", "demo-train"]})
+    return tmp_path / "one"
+
+
+@pytest.fixture(scope="module")
+def patches() -> np.ndarray:
+    return np.random.default_rng(0).integers(256, size=(4, 64, 64), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "expected"),
+    [
+        ("sift", "sift", sift),
+        ("rootsift", "rootsift", rootsift),
+        ("mine=sift", "mine", sift),
+        ("two words=rootsift", "two words", rootsift),
+        ("m=0.5=sift", "m=0.5", sift),
+        ("sift=rootsift", "sift", rootsift),
+        ("=sift", "sift", sift),
+    ],
+)
+def test_hand_made_contenders(text: str, label: str, expected: object, patches: np.ndarray) -> None:
+    contender = parse_contender(text)
+    assert contender.label == label
+    assert contender.describe is expected
+    assert contender.trained_on == ()
+
+
+def test_weights_by_file_and_by_folder(run: Path, encoder: SDGMNet, patches: np.ndarray) -> None:
+    by_file, by_folder = parse_contender(str(run / "best.safetensors")), parse_contender(str(run))
+    assert (by_file.label, by_folder.label) == ("best", "one")
+    for contender in (by_file, by_folder):
+        assert contender.trained_on == ("liberty", "demo-train")
+        assert np.array_equal(contender.describe(patches), describe_patches(encoder, patches))
+
+
+def test_weights_with_a_label(run: Path) -> None:
+    assert parse_contender(f"mine={run}").label == "mine"
+    assert parse_contender(f"m=0.5={run / 'best.safetensors'}").label == "m=0.5"
+    assert parse_contender(f"{run}/").label == "one"
+
+
+def test_the_folder_one_stands_in_has_a_label(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run)
+    assert parse_contender("mine=.").label == "mine"
+    assert parse_contender(".").label.strip()
+
+
+def test_weights_that_do_not_say_what_they_were_trained_on(tmp_path: Path, encoder: SDGMNet) -> None:
+    save_encoder(encoder, tmp_path / "bare.safetensors", {})
+    assert parse_contender(str(tmp_path / "bare.safetensors")).trained_on == ()
+
+
+@pytest.mark.parametrize("text", ["surf", "SIFT", "mine=surf", "weights.pth", "no/such/folder", "sift=mine"])
+def test_what_is_no_contender_is_refused_with_a_hint(text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_contender(text)
+    message = str(caught.value)
+    assert repr(text) in message
+    assert all(word in message for word in ("sift", "rootsift", ".safetensors", "mine=runs/one"))
+
+
+def test_missing_weights_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="gone.safetensors does not exist"):
+        parse_contender(f"mine={tmp_path / 'gone.safetensors'}")
+    with pytest.raises(InputError, match="best.safetensors does not exist"):
+        parse_contender(str(tmp_path))

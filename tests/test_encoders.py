@@ -1,0 +1,296 @@
+"""The encoder of Fig. 3 against PROTOCOLS' table of layers and a forward pass written out by hand."""
+
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sdgmnet.encoders import ENCODERS, FilterResponseNorm, SDGMNet, ThresholdedLinearUnit
+from sdgmnet.errors import InputError
+
+STRIDES = (1, 1, 2, 1, 2, 1)
+CHANNELS = (1, 32, 32, 64, 64, 128, 128)
+
+
+@pytest.fixture(scope="module")
+def trained() -> SDGMNet:
+    """An encoder whose every parameter and statistic differs from its initial value, so that each of them matters."""
+    torch.manual_seed(0)
+    encoder = SDGMNet()
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter) * (parameter.abs().mean() + 0.1))
+    encoder.norm.running_mean.normal_()
+    encoder.norm.running_var.uniform_(0.5, 2)
+    return encoder
+
+
+@pytest.fixture
+def encoder(trained: SDGMNet) -> SDGMNet:
+    return copy.deepcopy(trained).eval()
+
+
+@pytest.fixture(scope="module")
+def patches() -> Tensor:
+    return torch.rand(6, 1, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+def layers(encoder: SDGMNet) -> tuple[list[nn.Conv2d], list[FilterResponseNorm], list[ThresholdedLinearUnit]]:
+    modules = list(encoder.modules())
+    return (
+        [module for module in modules if isinstance(module, nn.Conv2d)],
+        [module for module in modules if isinstance(module, FilterResponseNorm)],
+        [module for module in modules if isinstance(module, ThresholdedLinearUnit)],
+    )
+
+
+def features_by_hand(encoder: SDGMNet, patches: Tensor, keep: Tensor | None = None) -> Tensor:
+    """Up to the last convolution, in float64: FRN, TLU, then six times convolution, FRN, TLU; dropout; 8 x 8 convolution."""
+    convolutions, norms, units = layers(encoder)
+    x = patches.double()
+    for number, (norm, unit) in enumerate(zip(norms, units, strict=True)):
+        if number > 0:
+            convolution = convolutions[number - 1]
+            bias = convolution.bias
+            assert bias is not None
+            x = F.conv2d(x, convolution.weight.double(), bias.double(), stride=STRIDES[number - 1], padding=1)
+        energy = (x * x).sum(dim=(2, 3)) / (x.shape[2] * x.shape[3])
+        x = x / torch.sqrt(energy + 1e-6)[:, :, None, None]
+        x = x * norm.gamma.double().view(1, -1, 1, 1) + norm.beta.double().view(1, -1, 1, 1)
+        tau = unit.tau.double().view(1, -1, 1, 1).expand_as(x)
+        x = torch.where(x > tau, x, tau)
+    if keep is not None:
+        x = torch.where(keep, x / 0.7, torch.zeros_like(x))
+    return x.flatten(1) @ convolutions[-1].weight.double().flatten(1).T
+
+
+def normalised_by_hand(features: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    raw = (features - mean) / torch.sqrt(variance + 1e-5)
+    return raw / torch.sqrt((raw * raw).sum(dim=1, keepdim=True))
+
+
+# -------------------------------------------------------------------------------------------------------------- shape
+
+
+def test_parameter_counts_are_those_of_the_table() -> None:
+    encoder = SDGMNet()
+    convolutions, norms, units = layers(encoder)
+
+    def count(module: nn.Module) -> int:
+        return sum(parameter.numel() for parameter in module.parameters())
+
+    assert [count(module) for module in convolutions] == [320, 9248, 18496, 36928, 73856, 147584, 1048576]
+    assert [count(module) for module in norms] == [2, 64, 64, 128, 128, 256, 256]
+    assert [count(module) for module in units] == [1, 32, 32, 64, 64, 128, 128]
+    assert count(encoder) == 1336355
+    assert sum(parameter.numel() for parameter in encoder.parameters() if parameter.requires_grad) == 1336355
+
+
+def test_layers_are_those_of_the_table() -> None:
+    encoder = SDGMNet()
+    convolutions, norms, units = layers(encoder)
+    assert [(module.in_channels, module.out_channels) for module in convolutions] == [
+        *zip(CHANNELS[:-1], CHANNELS[1:], strict=True),
+        (128, 128),
+    ]
+    assert [module.kernel_size for module in convolutions] == [(3, 3)] * 6 + [(8, 8)]
+    assert [module.stride[0] for module in convolutions] == [*STRIDES, 1]
+    assert [module.bias is not None for module in convolutions] == [True] * 6 + [False]
+    assert all(module.epsilon == 1e-6 for module in norms)
+    assert all(torch.equal(module.tau, -torch.ones_like(module.tau)) for module in units)
+    batch_norms = [module for module in encoder.modules() if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)]
+    assert len(batch_norms) == 1
+    assert not batch_norms[0].affine and not list(batch_norms[0].parameters())
+    assert (batch_norms[0].eps, batch_norms[0].momentum) == (1e-5, 0.1)
+
+
+def test_attributes_and_defaults() -> None:
+    encoder = ENCODERS["sdgmnet"]()
+    assert isinstance(encoder, SDGMNet)
+    assert (encoder.patch_size, encoder.descriptor_size, encoder.dropout) == (32, 128, 0.3)
+    for rate in (-0.1, 1.0, math.nan):
+        with pytest.raises(InputError, match="dropout"):
+            SDGMNet(dropout=rate)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("count", [0, 2, 5])
+def test_descriptors_have_unit_length(count: int, training: bool, encoder: SDGMNet, patches: Tensor) -> None:
+    encoder.train(training)
+    descriptors = encoder(patches[:count])
+    assert descriptors.shape == (count, 128)
+    assert descriptors.dtype == torch.float32
+    assert torch.allclose(descriptors.norm(dim=1), torch.ones(count), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 1, 64, 64), (2, 3, 32, 32), (2, 32, 32), (1, 32, 32), (2, 1, 32, 31), (32, 32), (2, 1, 1, 32, 32)]
+)
+def test_other_shapes_are_refused_with_advice(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError) as caught:
+        SDGMNet().eval()(torch.zeros(shape))
+    message = str(caught.value)
+    assert "(B, 1, 32, 32)" in message and str(shape) in message and "describe_patches" in message
+
+
+def test_training_with_one_patch_is_refused(encoder: SDGMNet, patches: Tensor) -> None:
+    with pytest.raises(InputError, match=r"at least 2 patches.*eval"):
+        encoder.train()(patches[:1])
+    assert encoder.eval()(patches[:1]).shape == (1, 128)
+
+
+# ------------------------------------------------------------------------------------------------------------ building blocks
+
+
+def test_filter_response_norm_is_the_formula() -> None:
+    generator = torch.Generator().manual_seed(2)
+    norm = FilterResponseNorm(3)
+    with torch.no_grad():
+        norm.gamma.copy_(torch.tensor([0.5, 2.0, -1.0]))
+        norm.beta.copy_(torch.tensor([0.1, -0.2, 3.0]))
+    x = torch.randn(2, 3, 4, 5, generator=generator)
+    x[1, 2] = 1e-3 * x[1, 2]  # energy of the size of epsilon: it must stand under the root, added
+    y = norm(x).detach()
+    for sample in range(2):
+        for channel in range(3):
+            energy = sum(float(value) ** 2 for value in x[sample, channel].flatten()) / 20
+            for row in range(4):
+                for column in range(5):
+                    expected = float(x[sample, channel, row, column]) / math.sqrt(energy + 1e-6)
+                    expected = expected * (0.5, 2.0, -1.0)[channel] + (0.1, -0.2, 3.0)[channel]
+                    assert float(y[sample, channel, row, column]) == pytest.approx(expected, rel=1e-5, abs=1e-5)
+
+
+def test_filter_response_norm_of_nothing_is_finite() -> None:
+    x = torch.zeros(2, 3, 8, 8, requires_grad=True)
+    y = FilterResponseNorm(3)(x)
+    y.sum().backward()
+    assert torch.equal(y, torch.zeros_like(y))
+    assert x.grad is not None and torch.isfinite(x.grad).all()
+
+
+def test_thresholded_linear_unit_is_the_larger_of_the_two() -> None:
+    unit = ThresholdedLinearUnit(2)
+    with torch.no_grad():
+        unit.tau.copy_(torch.tensor([-0.5, 0.25]))
+    x = torch.randn(3, 2, 4, 4, generator=torch.Generator().manual_seed(3))
+    y = unit(x).detach()
+    for sample in range(3):
+        for channel, tau in enumerate((-0.5, 0.25)):
+            expected = [max(float(value), tau) for value in x[sample, channel].flatten()]
+            assert y[sample, channel].flatten().tolist() == expected
+
+
+@pytest.mark.parametrize("kind", [FilterResponseNorm, ThresholdedLinearUnit])
+def test_gradients_of_the_building_blocks(kind: type[nn.Module]) -> None:
+    module = kind(3).double()
+    generator = torch.Generator().manual_seed(4)
+    parameters = {name: torch.randn(3, dtype=torch.float64, generator=generator) for name, _ in module.named_parameters()}
+    x = torch.randn(2, 3, 3, 2, dtype=torch.float64, generator=generator).requires_grad_()
+    inputs = [value.requires_grad_() for value in parameters.values()]
+
+    def call(x: Tensor, *values: Tensor) -> Tensor:
+        return torch.func.functional_call(module, dict(zip(parameters, values, strict=True)), (x,))
+
+    assert torch.autograd.gradcheck(call, (x, *inputs))
+
+
+# ------------------------------------------------------------------------------------------------------------- forward
+
+
+def test_forward_in_eval_is_the_hand_written_one(encoder: SDGMNet, patches: Tensor) -> None:
+    mean, variance = encoder.norm.running_mean, encoder.norm.running_var
+    assert mean is not None and variance is not None
+    expected = normalised_by_hand(features_by_hand(encoder, patches), mean.double(), variance.double())
+    assert torch.allclose(encoder(patches).double(), expected, atol=1e-5)
+    encoded = encoder.encode(patches)
+    assert torch.equal(encoded.descriptors, encoder(patches))
+    assert torch.allclose(F.normalize(encoded.raw, dim=1), encoded.descriptors)
+
+
+def test_forward_in_training_drops_what_the_mask_says(encoder: SDGMNet, patches: Tensor) -> None:
+    keep = torch.rand(6, 128, 8, 8, generator=torch.Generator().manual_seed(5)) >= 0.3
+    features = features_by_hand(encoder, patches, keep)
+    expected = normalised_by_hand(features, features.mean(dim=0), features.var(dim=0, correction=0))
+    encoder.train()
+    assert torch.allclose(encoder.encode(patches, keep).descriptors.double(), expected, atol=1e-4)
+    other = encoder.encode(patches, ~keep).descriptors
+    assert not torch.allclose(other.double(), expected, atol=1e-2)
+    assert not torch.allclose(encoder.encode(patches, torch.ones_like(keep)).descriptors.double(), expected, atol=1e-2)
+
+
+def test_mask_is_ignored_in_eval(encoder: SDGMNet, patches: Tensor) -> None:
+    nothing = torch.zeros(6, 128, 8, 8, dtype=torch.bool)
+    assert torch.equal(encoder.encode(patches, nothing).descriptors, encoder(patches))
+
+
+def test_dropout_without_a_mask_follows_torchs_generator(encoder: SDGMNet, patches: Tensor) -> None:
+    encoder.train()
+
+    def draw(seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        return encoder(patches).detach()
+
+    assert torch.equal(draw(1), draw(1))
+    assert not torch.equal(draw(1), draw(2))
+
+
+def test_dropout_without_a_mask_keeps_seven_of_ten_features(encoder: SDGMNet, patches: Tensor) -> None:
+    """With a last layer that only adds up, the features show how much dropout left and how it was scaled."""
+    with torch.no_grad():
+        encoder.middle[-1][2].tau.fill_(100.0)  # every feature is 100
+        encoder.last.weight.fill_(1 / (100 * 128 * 64))
+    whole, _ = encoder.eval().trunk(patches)
+    assert torch.allclose(whole, torch.ones_like(whole), atol=1e-4)
+    torch.manual_seed(0)
+    thinned, _ = encoder.train().trunk(patches)
+    share = 0.7 * thinned[:, 0]  # of 8192 features a patch, each of them scaled by 1 / 0.7
+    assert float((share - 0.7).abs().max()) < 5 * math.sqrt(0.3 * 0.7 / 8192)
+    assert float(share.std()) > 1e-4
+
+
+def test_descriptor_in_eval_does_not_depend_on_its_batch(encoder: SDGMNet, patches: Tensor) -> None:
+    together = encoder(patches)
+    alone = torch.cat([encoder(patches[row : row + 1]) for row in range(len(patches))])
+    assert torch.allclose(together, alone, atol=1e-6)
+    assert torch.allclose(encoder(patches.flip(0)).flip(0), together, atol=1e-6)
+
+
+def test_brightness_scale_does_not_matter(encoder: SDGMNet, patches: Tensor) -> None:
+    """The filter response norm at the input takes out the contrast, so 0..255 would do as well as 0..1."""
+    assert torch.allclose(encoder(255 * patches), encoder(patches), atol=1e-4)
+
+
+def test_black_patches_are_finite(encoder: SDGMNet) -> None:
+    black = torch.zeros(2, 1, 32, 32)
+    assert torch.isfinite(encoder(black)).all()
+    encoder.train()(black).sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in encoder.parameters() if p.grad is not None)
+
+
+def test_every_parameter_learns(encoder: SDGMNet, patches: Tensor) -> None:
+    """With inputs of both signs, since the first threshold of -1 never acts on patches that are nowhere negative."""
+    target = F.normalize(torch.randn(6, 128, generator=torch.Generator().manual_seed(6)), dim=1)
+    (encoder.train()(2 * patches - 1) * target).sum().backward()
+    for name, parameter in encoder.named_parameters():
+        assert parameter.grad is not None and float(parameter.grad.abs().sum()) > 0, name
+
+
+def test_training_moves_the_running_statistics(encoder: SDGMNet, patches: Tensor) -> None:
+    keep = torch.ones(6, 128, 8, 8, dtype=torch.bool)
+    assert encoder.norm.running_mean is not None
+    before = encoder.norm.running_mean.clone().double()
+    encoder.train().encode(patches, keep)
+    features = features_by_hand(encoder, patches, keep)
+    expected = 0.9 * before + 0.1 * features.mean(dim=0)
+    assert torch.allclose(encoder.norm.running_mean.double(), expected, atol=1e-5)
+
+
+def test_state_dict_carries_everything(encoder: SDGMNet, patches: Tensor) -> None:
+    other = SDGMNet().eval()
+    assert not torch.equal(other(patches), encoder(patches))
+    other.load_state_dict(encoder.state_dict())
+    assert torch.equal(other(patches), encoder(patches))

@@ -1,0 +1,145 @@
+"""Nothing half-written, nothing left behind."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from sdgmnet.errors import InputError
+from sdgmnet.files import new_file, new_folder, read_json, write_json, write_text
+
+FAILURES = (ValueError, OSError, KeyboardInterrupt, SystemExit)
+
+
+def content(folder: Path) -> dict[str, str]:
+    """Every file below the folder, hidden ones as well."""
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def entries(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_new_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+    with new_file(tmp_path / "deep" / "er" / "a.txt") as part:
+        assert part.parent == tmp_path / "deep" / "er"  # the same disk, or the renaming would copy
+        part.write_text("whole")
+        assert not (tmp_path / "deep" / "er" / "a.txt").exists()
+    assert content(tmp_path) == {"deep/er/a.txt": "whole"}
+
+
+def test_new_file_replaces_at_the_end_only(tmp_path: Path) -> None:
+    target = tmp_path / "a.txt"
+    target.write_text("old")
+    with new_file(str(target)) as part:
+        part.write_text("new")
+        assert target.read_text() == "old"
+    assert content(tmp_path) == {"a.txt": "new"}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("existing", [True, False])
+def test_failure_leaves_files_as_they_were(tmp_path: Path, failure: type[BaseException], existing: bool) -> None:
+    target = tmp_path / "a.txt"
+    if existing:
+        target.write_text("old")
+    with pytest.raises(failure), new_file(target) as part:
+        part.write_text("half")
+        raise failure
+    assert content(tmp_path) == ({"a.txt": "old"} if existing else {})
+
+
+def test_new_file_that_nobody_wrote_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), new_file(tmp_path / "a.txt"):
+        pass
+    assert entries(tmp_path) == []
+
+
+def test_new_file_does_not_replace_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(OSError), new_file(tmp_path / "a") as part:
+        part.write_text("new")
+    assert entries(tmp_path) == ["a"]
+
+
+def test_two_writers_of_one_file_do_not_meet(tmp_path: Path) -> None:
+    with new_file(tmp_path / "a.txt") as first:
+        first.write_text("first")
+        with new_file(tmp_path / "a.txt") as second:
+            assert second != first
+            second.write_text("second")
+        assert content(tmp_path)["a.txt"] == "second"
+    assert content(tmp_path) == {"a.txt": "first"}
+
+
+@pytest.mark.parametrize("existing", [True, False])
+def test_new_folder_appears_when_it_is_whole(tmp_path: Path, existing: bool) -> None:
+    target = tmp_path / "out"
+    if existing:
+        target.mkdir()
+    with new_folder(target) as part:
+        assert list(part.iterdir()) == []
+        (part / "a.txt").write_text("whole")
+        assert not (target / "a.txt").exists()
+    assert content(tmp_path) == {"out/a.txt": "whole"}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("existing", [True, False])
+def test_failure_leaves_no_folder(tmp_path: Path, failure: type[BaseException], existing: bool) -> None:
+    if existing:
+        (tmp_path / "out").mkdir()
+    with pytest.raises(failure), new_folder(tmp_path / "out") as part:
+        (part / "deep").mkdir()
+        (part / "deep" / "a.txt").write_text("half")
+        raise failure
+    assert entries(tmp_path) == (["out"] if existing else [])
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_new_folder_never_replaces(tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "out"
+    if kind == "folder":
+        target.mkdir()
+        (target / ".hidden").write_text("precious")
+    else:
+        target.write_text("precious")
+    before = content(tmp_path)
+    with pytest.raises(InputError, match="choose another folder") as caught, new_folder(target):
+        pytest.fail("there must be no folder to fill")
+    assert str(target) in str(caught.value)
+    assert content(tmp_path) == before
+
+
+def test_text_and_json_round_trip(tmp_path: Path) -> None:
+    write_text(tmp_path / "a.txt", "θ⁺\nend")
+    assert (tmp_path / "a.txt").read_bytes().decode("utf-8") == "θ⁺\nend"
+    value = {"θ": [1, 2.5, None, True], "nested": {"path": "Größe"}}
+    write_json(tmp_path / "a.json", value)
+    assert read_json(str(tmp_path / "a.json")) == value
+    assert (tmp_path / "a.json").read_text(encoding="utf-8").endswith("}\n")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_numbers_that_json_does_not_know_are_refused(tmp_path: Path, value: float) -> None:
+    write_json(tmp_path / "a.json", {"old": 1})
+    with pytest.raises(ValueError):
+        write_json(tmp_path / "a.json", {"new": [1.0, value]})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"old": 1}
+    assert entries(tmp_path) == ["a.json"]
+
+
+@pytest.mark.parametrize("damaged", [b"", b'{"a": [1, 2', b"not json", b'{"a": "\xff\xfe"}'])
+def test_damaged_json_is_named(tmp_path: Path, damaged: bytes) -> None:
+    path = tmp_path / "card.json"
+    path.write_bytes(damaged)
+    with pytest.raises(InputError, match="not valid JSON") as caught:
+        read_json(path)
+    assert str(path) in str(caught.value)
+
+
+def test_missing_json_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist") as caught:
+        read_json(tmp_path / "card.json")
+    assert str(tmp_path / "card.json") in str(caught.value)

@@ -1,0 +1,115 @@
+"""SIFT and RootSIFT on patches."""
+
+from collections.abc import Callable
+
+import cv2
+import numpy as np
+import pytest
+
+from sdgmnet.errors import InputError
+from sdgmnet.handcrafted import rootsift, sift
+
+BOTH = pytest.mark.parametrize("describe", [sift, rootsift])
+Describe = Callable[[np.ndarray], np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def patches() -> np.ndarray:
+    """Smooth random pictures with grey levels 60 to 120, so that there is room to change the lighting."""
+    rng = np.random.default_rng(0)
+    pictures = np.stack([cv2.GaussianBlur(rng.normal(size=(64, 64)), (0, 0), 3) for _ in range(12)])
+    low, high = pictures.min(axis=(1, 2), keepdims=True), pictures.max(axis=(1, 2), keepdims=True)
+    return np.rint(60 + 60 * (pictures - low) / (high - low)).astype(np.uint8)
+
+
+@BOTH
+def test_descriptors_have_unit_length(describe: Describe, patches: np.ndarray) -> None:
+    descriptors = describe(patches)
+    assert descriptors.shape == (12, 128) and descriptors.dtype == np.float32
+    assert np.allclose(np.linalg.norm(descriptors, axis=1), 1, atol=1e-5)
+    assert (descriptors >= 0).all()
+
+
+def test_rootsift_is_the_root_of_sift_over_its_sum(patches: np.ndarray) -> None:
+    for plain, root in zip(sift(patches), rootsift(patches), strict=True):
+        total = sum(float(value) for value in plain)
+        assert np.allclose(root, [np.sqrt(float(value) / total) for value in plain], atol=1e-6)
+
+
+def test_each_cell_describes_its_own_part_of_the_patch() -> None:
+    """Only the top left quarter has an edge: in the 4 x 4 grid of 8 directions nothing answers in the far cells."""
+    patch = np.full((1, 64, 64), 100, dtype=np.uint8)
+    patch[0, :24, 8:16] = 200
+    cells = sift(patch).reshape(4, 4, 8)
+    energy = (cells**2).sum(axis=2)
+    near = energy[:2, :2].sum()
+    assert near > 0.9
+    assert energy[3].sum() < 1e-6 and energy[:, 3].sum() < 1e-6
+
+
+def test_a_vertical_edge_is_a_gradient_along_x() -> None:
+    """Upright: the first of the eight directions is along x whatever the patch shows, no orientation is estimated."""
+    patch = np.full((1, 64, 64), 50, dtype=np.uint8)
+    patch[0, :, 32:] = 200
+    across = sift(patch).reshape(16, 8).sum(axis=0)
+    along = sift(patch.transpose(0, 2, 1)).reshape(16, 8).sum(axis=0)
+    assert across.argmax() == 0 and across[0] > 0.9 * across.sum()
+    assert along.argmax() in (2, 6) and along.max() > 0.9 * along.sum()
+
+
+@BOTH
+def test_brightness_and_contrast_do_not_matter(describe: Describe, patches: np.ndarray) -> None:
+    plain = describe(patches)
+    assert np.abs(describe(patches + np.uint8(40)) - plain).max() < 1e-6
+    doubled = describe(patches * np.uint8(2))
+    assert np.linalg.norm(doubled - plain, axis=1).max() < 0.03
+    others = np.linalg.norm(plain - np.roll(plain, 1, axis=0), axis=1)
+    assert others.min() > 0.3
+
+
+@BOTH
+def test_equal_patches_have_equal_descriptors(describe: Describe, patches: np.ndarray) -> None:
+    twice = describe(np.concatenate([patches[:3], patches[5:6], patches[:3]]))
+    assert np.array_equal(twice[:3], twice[4:])
+    assert np.array_equal(describe(patches[2:3])[0], describe(patches)[2])
+    assert np.array_equal(describe(patches[::-1]), describe(patches)[::-1])
+
+
+@BOTH
+@pytest.mark.parametrize("level", [0, 128, 255])
+def test_constant_patch_is_finite(describe: Describe, level: int, patches: np.ndarray) -> None:
+    descriptors = describe(np.stack([np.full((64, 64), level, dtype=np.uint8), patches[0]]))
+    assert np.isfinite(descriptors).all()
+    assert np.array_equal(descriptors[1], describe(patches[:1])[0])
+
+
+@BOTH
+def test_no_patches(describe: Describe) -> None:
+    descriptors = describe(np.empty((0, 64, 64), dtype=np.uint8))
+    assert descriptors.shape == (0, 128) and descriptors.dtype == np.float32
+
+
+@BOTH
+def test_patches_are_not_changed(describe: Describe, patches: np.ndarray) -> None:
+    read_only = patches.copy()
+    read_only.setflags(write=False)
+    describe(read_only)
+    assert np.array_equal(read_only, patches)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "wrong",
+    [np.zeros((2, 64, 64)), np.zeros((2, 64, 64), dtype=np.int64), np.zeros((64, 64), dtype=np.uint8)],
+    ids=["float", "int64", "2-D"],
+)
+def test_wrong_kinds_are_refused(describe: Describe, wrong: np.ndarray) -> None:
+    with pytest.raises(InputError, match="uint8") as caught:
+        describe(wrong)
+    assert str(wrong.dtype) in str(caught.value) and str(wrong.shape) in str(caught.value)
+
+
+@BOTH
+def test_oblong_patches_are_refused(describe: Describe) -> None:
+    with pytest.raises(InputError, match="side"):
+        describe(np.zeros((2, 64, 32), dtype=np.uint8))

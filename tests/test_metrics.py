@@ -1,0 +1,189 @@
+"""FPR@95 against the rules of PROTOCOLS 1.3 written as loops."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from sdgmnet.errors import InputError
+from sdgmnet.metrics import FPR_CONVENTIONS, fpr_at_recall, pair_distances, skewness
+
+
+def hardnet_rule(distances: np.ndarray, labels: np.ndarray, recall: float = 0.95) -> float:
+    """Sort; k is the first index with enough positives; negatives ranked before k. Ties stay in the order given."""
+    ranked = sorted(range(len(distances)), key=lambda index: distances[index])
+    positives, found, false = sum(map(bool, labels)), 0, 0
+    for index in ranked:
+        if labels[index]:
+            found += 1
+        if found >= recall * positives:
+            return false / (len(labels) - positives)
+        if not labels[index]:
+            false += 1
+    raise AssertionError("recall is never reached")
+
+
+def exact_rule(distances: np.ndarray, labels: np.ndarray, recall: float = 0.95) -> float:
+    """The smallest distance that finds enough positives, and every negative no farther."""
+    positive = [d for d, same in zip(distances, labels, strict=True) if same]
+    negative = [d for d, same in zip(distances, labels, strict=True) if not same]
+    for threshold in sorted(positive):
+        if sum(d <= threshold for d in positive) >= recall * len(positive):
+            return sum(d <= threshold for d in negative) / len(negative)
+    raise AssertionError("recall is never reached")
+
+
+def overlapping(positives: int, negatives: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Distances without ties, in random order."""
+    rng = np.random.default_rng(seed)
+    distances = np.concatenate([rng.normal(0.6, 0.3, positives), rng.normal(1.2, 0.3, negatives)])
+    labels = np.repeat([1, 0], [positives, negatives])
+    order = rng.permutation(len(labels))
+    assert len(np.unique(distances)) == len(distances)
+    return distances[order], labels[order]
+
+
+@pytest.mark.parametrize(("positives", "negatives"), [(1, 1), (1, 50), (19, 7), (20, 20), (21, 300), (100, 40), (377, 251)])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_without_ties_it_is_the_published_rule(positives: int, negatives: int, seed: int) -> None:
+    distances, labels = overlapping(positives, negatives, seed)
+    expected = hardnet_rule(distances, labels)
+    assert fpr_at_recall(distances, labels) == pytest.approx(expected, abs=1e-12)
+    assert fpr_at_recall(distances, labels, convention="exact") == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("recall", [0.01, 0.5, 0.8, 0.999, 1.0])
+def test_other_recalls(recall: float) -> None:
+    distances, labels = overlapping(90, 110, seed=3)
+    assert fpr_at_recall(distances, labels, recall) == pytest.approx(hardnet_rule(distances, labels, recall), abs=1e-12)
+
+
+def test_a_value_counted_by_hand() -> None:
+    """20 positives at 1, 2, ... 20: the 19th is at 19; negatives at 0, 18.5, 19.5 and 30."""
+    distances = np.array([*range(1, 21), 0, 18.5, 19.5, 30])
+    labels = np.array([1] * 20 + [0] * 4)
+    assert fpr_at_recall(distances, labels) == 0.5
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("levels", [2, 5, 20])
+def test_exact_counts_ties_against(levels: int, seed: int) -> None:
+    distances, labels = overlapping(60, 80, seed)
+    coarse = np.round(distances * levels / 2)
+    assert fpr_at_recall(coarse, labels, convention="exact") == pytest.approx(exact_rule(coarse, labels), abs=1e-12)
+
+
+@pytest.mark.parametrize("labels", [(1, 1, 0), (1, 0, 0, 0), (1, 1, 1, 0, 0), (1, 1, 1, 1, 0, 0)])
+@pytest.mark.parametrize("recall", [0.3, 0.6, 0.95])
+def test_ties_are_the_mean_over_every_order(labels: tuple[int, ...], recall: float) -> None:
+    """All at one distance, with a few around them: every order of the tied ones is tried."""
+    around, around_labels = [0.1, 0.2, 0.9, 0.95], [1, 0, 1, 0]
+    results = []
+    for order in itertools.permutations(range(len(labels))):
+        shuffled = [labels[index] for index in order]
+        results.append(hardnet_rule([*around, *[0.5] * len(labels)], [*around_labels, *shuffled], recall))
+    measured = fpr_at_recall(np.array([*around, *[0.5] * len(labels)]), np.array([*around_labels, *labels]), recall)
+    assert measured == pytest.approx(np.mean(results), abs=1e-12)
+
+
+def test_many_ties_are_the_mean_over_random_orders() -> None:
+    distances, labels = overlapping(50, 60, seed=5)
+    coarse = np.round(distances, 1)
+    rng = np.random.default_rng(0)
+    orders = [rng.permutation(len(labels)) for _ in range(2000)]
+    results = [hardnet_rule(coarse[order], labels[order]) for order in orders]
+    assert np.std(results) > 0.001
+    error = 5 * np.std(results) / math.sqrt(len(results))
+    assert fpr_at_recall(coarse, labels) == pytest.approx(np.mean(results), abs=error)
+
+
+@pytest.mark.parametrize("convention", FPR_CONVENTIONS)
+def test_does_not_depend_on_the_order_of_the_pairs(convention: str) -> None:
+    distances, labels = overlapping(70, 90, seed=6)
+    coarse = np.round(distances, 1)
+    expected = fpr_at_recall(coarse, labels, convention=convention)
+    positives_first, negatives_first = np.argsort(-labels), np.argsort(labels)
+    for order in (positives_first, negatives_first, np.random.default_rng(1).permutation(len(labels))):
+        assert fpr_at_recall(coarse[order], labels[order], convention=convention) == expected
+
+
+@pytest.mark.parametrize("convention", FPR_CONVENTIONS)
+def test_ends_of_the_scale(convention: str) -> None:
+    labels = np.repeat([True, False], 200)
+    separated = np.concatenate([np.linspace(0, 1, 200), np.linspace(1.1, 2, 200)])
+    assert fpr_at_recall(separated, labels, convention=convention) == 0
+    assert fpr_at_recall(-separated, labels, convention=convention) == 1
+
+
+def test_constant_descriptor() -> None:
+    labels = np.repeat([1, 0], 1000)
+    assert fpr_at_recall(np.zeros(2000), labels) == pytest.approx(0.95, abs=0.002)
+    assert fpr_at_recall(np.zeros(2000), labels, convention="exact") == 1
+
+
+def test_float32_distances_and_boolean_labels_are_the_same_question() -> None:
+    distances, labels = overlapping(50, 50, seed=7)
+    distances = distances.astype(np.float32)
+    assert fpr_at_recall(distances, labels.astype(bool)) == fpr_at_recall(distances.astype(np.float64), labels)
+
+
+@pytest.mark.parametrize(
+    ("distances", "labels", "options", "message"),
+    [
+        ([0.1, np.nan, 0.3], [1, 0, 1], {}, "NaN"),
+        ([0.1, 0.2], [1, 1], {}, "both matching and non-matching"),
+        ([0.1, 0.2], [0, 0], {}, "both matching and non-matching"),
+        ([], [], {}, "both matching and non-matching"),
+        ([0.1, 0.2, 0.3], [1, 0], {}, "3 distances but 2 labels"),
+        ([0.1, 0.2], [1, 0], {"convention": "hynet"}, "hardnet.*exact.*'hynet'"),
+        ([0.1, 0.2], [1, 0], {"recall": 0.0}, "recall"),
+        ([0.1, 0.2], [1, 0], {"recall": 95}, "recall"),
+    ],
+)
+def test_unusable_input_is_refused(distances: list, labels: list, options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fpr_at_recall(np.array(distances), np.array(labels), **options)
+
+
+def test_pair_distances_are_those_of_a_loop() -> None:
+    rng = np.random.default_rng(8)
+    patches = rng.integers(256, size=(30, 4, 4), dtype=np.uint8)
+    pairs = np.column_stack([rng.integers(5, 30, (200, 2)), rng.integers(0, 2, 200)])
+    described: list[np.ndarray] = []
+
+    def describe(some: np.ndarray) -> np.ndarray:
+        described.append(some)
+        return some.reshape(len(some), -1).astype(np.float32) / 255
+
+    distances, labels = pair_distances(describe, patches, pairs)
+    assert distances.dtype == np.float64
+    assert labels.tolist() == [bool(same) for same in pairs[:, 2]]
+    for row, (first, second, _) in enumerate(pairs):
+        gap = (patches[first].astype(float) - patches[second]) / 255
+        assert distances[row] == pytest.approx(math.sqrt((gap * gap).sum()), rel=1e-6)
+    needed = {patches[index].tobytes() for index in pairs[:, :2].ravel()}
+    seen = [patch.tobytes() for batch in described for patch in batch]
+    assert len(seen) == len(set(seen)) and set(seen) == needed  # each patch once, no patch without need
+
+
+def test_pair_distances_of_more_pairs_than_one_block() -> None:
+    rng = np.random.default_rng(9)
+    points = rng.normal(size=(50, 3))
+    pairs = np.column_stack([rng.integers(0, 50, (40000, 2)), np.ones(40000, dtype=np.int64)])
+    distances, _ = pair_distances(lambda rows: rows, points, pairs)
+    expected = np.sqrt(((points[pairs[:, 0]] - points[pairs[:, 1]]) ** 2).sum(axis=1))
+    assert np.allclose(distances, expected, atol=1e-12)
+
+
+def test_skewness() -> None:
+    values = np.array([0.0, 0.0, 0.0, 4.0])  # mean 1, variance 3, third moment (27 - 3) / 4 = 6
+    assert skewness(values) == pytest.approx(6 / 3**1.5)
+    assert skewness(-5 * values + 3) == pytest.approx(-6 / 3**1.5)
+    assert skewness(np.array([1.0, 2.0, 3.0, 4.0])) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("shape", [1.0, 4.0, 25.0])
+def test_skewness_of_a_gamma_sample(shape: float) -> None:
+    sample = np.random.default_rng(10).gamma(shape, 3.0, 400_000).astype(np.float32)
+    assert skewness(sample) == pytest.approx(2 / math.sqrt(shape), rel=0.03)

@@ -1,0 +1,148 @@
+"""Weights on disk: what is loaded is what was saved, and everything else is refused by name."""
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from sdgmnet.encoders import SDGMNet
+from sdgmnet.errors import InputError
+from sdgmnet.pretrained import load_encoder, save_encoder
+
+CARD = {"trained_on": ["liberty"], "fpr": 0.0123, "note": "Größe"}
+
+
+@pytest.fixture(scope="module")
+def encoder() -> SDGMNet:
+    torch.manual_seed(0)
+    encoder = SDGMNet().eval()
+    assert encoder.norm.running_mean is not None
+    encoder.norm.running_mean.normal_()
+    return encoder
+
+
+@pytest.fixture
+def saved(tmp_path: Path, encoder: SDGMNet) -> Path:
+    save_encoder(encoder, tmp_path / "weights.safetensors", CARD)
+    return tmp_path / "weights.safetensors"
+
+
+def write(path: Path, tensors: dict[str, torch.Tensor], card: object = None) -> Path:
+    save_file(tensors, path, metadata=None if card is None else {"card": json.dumps(card)})
+    return path
+
+
+def assert_refused(path: Path, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        load_encoder(path)
+    assert str(path) in str(caught.value)
+
+
+def test_round_trip_is_bit_equal(saved: Path, encoder: SDGMNet) -> None:
+    loaded, card = load_encoder(str(saved))
+    assert card == {"encoder": "sdgmnet", **CARD}
+    assert type(loaded) is SDGMNet and not loaded.training
+    before, after = encoder.state_dict(), loaded.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) and before[name].dtype == after[name].dtype for name in before)
+    patches = torch.rand(3, 1, 32, 32)
+    assert torch.equal(encoder(patches), loaded(patches))
+
+
+def test_card_stands_inside_and_beside(saved: Path) -> None:
+    with safe_open(saved, framework="pt") as file:
+        inside = json.loads(file.metadata()["card"])
+    beside = json.loads(saved.with_suffix(".json").read_text(encoding="utf-8"))
+    assert inside == beside == {"encoder": "sdgmnet", **CARD}
+    assert sorted(path.name for path in saved.parent.iterdir()) == ["weights.json", "weights.safetensors"]
+
+
+def test_the_card_beside_is_for_people_only(saved: Path) -> None:
+    saved.with_suffix(".json").unlink()
+    assert load_encoder(saved)[1]["trained_on"] == ["liberty"]
+
+
+def test_saving_again_replaces(saved: Path, encoder: SDGMNet) -> None:
+    torch.manual_seed(5)
+    save_encoder(SDGMNet(), saved, {"trained_on": ["other"]})
+    loaded, card = load_encoder(saved)
+    assert card["trained_on"] == ["other"]
+    assert not torch.equal(loaded.state_dict()["last.weight"], encoder.state_dict()["last.weight"])
+
+
+def test_a_run_folder_gives_its_best_weights(tmp_path: Path, encoder: SDGMNet) -> None:
+    save_encoder(SDGMNet(), tmp_path / "last.safetensors", {"which": "last"})
+    save_encoder(encoder, tmp_path / "best.safetensors", {"which": "best"})
+    loaded, card = load_encoder(tmp_path)
+    assert card["which"] == "best"
+    assert torch.equal(loaded.state_dict()["last.weight"], encoder.state_dict()["last.weight"])
+
+
+def test_weights_without_a_card_are_taken_for_the_default_encoder(tmp_path: Path, encoder: SDGMNet) -> None:
+    loaded, _ = load_encoder(write(tmp_path / "bare.safetensors", encoder.state_dict()))
+    assert torch.equal(loaded.state_dict()["last.weight"], encoder.state_dict()["last.weight"])
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    assert_refused(tmp_path / "none.safetensors", "does not exist")
+    with pytest.raises(InputError, match="does not exist") as caught:
+        load_encoder(tmp_path)
+    assert str(tmp_path / "best.safetensors") in str(caught.value)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.0000005, 0.0001, 0.5, 0.999999])
+def test_files_cut_off_are_refused(saved: Path, share: float) -> None:
+    content = saved.read_bytes()
+    saved.write_bytes(content[: int(share * len(content))])
+    assert_refused(saved, "not a whole safetensors file")
+
+
+def test_pickles_are_refused_and_never_run(tmp_path: Path, encoder: SDGMNet) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple:
+            return Path.touch, (tmp_path / "sprung",)
+
+    plain, torch_made = tmp_path / "plain.safetensors", tmp_path / "torch.safetensors"
+    plain.write_bytes(pickle.dumps({"last.weight": Trap()}))
+    torch.save({**encoder.state_dict(), "trap": Trap()}, torch_made)
+    assert_refused(plain, "not a whole safetensors file")
+    assert_refused(torch_made, "not a whole safetensors file")
+    assert not (tmp_path / "sprung").exists()
+    pickle.loads(plain.read_bytes())
+    assert (tmp_path / "sprung").exists()  # the trap was live
+
+
+def test_other_encoders_are_refused(tmp_path: Path, encoder: SDGMNet) -> None:
+    path = write(tmp_path / "other.safetensors", encoder.state_dict(), {"encoder": "hynet"})
+    assert_refused(path, "'hynet'.*sdgmnet")
+
+
+@pytest.mark.parametrize("card", [["sdgmnet"], "sdgmnet", {"encoder": ["sdgmnet"]}, {}], ids=str)
+def test_damaged_cards_are_refused(tmp_path: Path, encoder: SDGMNet, card: object) -> None:
+    assert_refused(write(tmp_path / "damaged.safetensors", encoder.state_dict(), card), "")
+
+
+def test_cards_that_are_not_json_are_refused(tmp_path: Path, encoder: SDGMNet) -> None:
+    path = tmp_path / "damaged.safetensors"
+    save_file(encoder.state_dict(), path, metadata={"card": "{"})
+    assert_refused(path, "")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("key", ["first.0.bias", "norm.running_var"])
+def test_weights_that_are_not_finite_are_refused(saved: Path, key: str, value: float) -> None:
+    tensors = load_file(saved)
+    tensors[key][1] = value
+    assert_refused(write(saved, tensors, {"encoder": "sdgmnet"}), "NaN or infinite")
+
+
+def test_weights_that_do_not_fit_are_refused(saved: Path) -> None:
+    tensors = load_file(saved)
+    missing = {key: value for key, value in tensors.items() if key != "last.weight"}
+    assert_refused(write(saved, missing), "last.weight")
+    assert_refused(write(saved, {**tensors, "stranger": torch.zeros(1)}), "stranger")
+    assert_refused(write(saved, {**tensors, "last.weight": torch.zeros(64, 128, 8, 8)}), "last.weight")

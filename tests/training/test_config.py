@@ -1,0 +1,71 @@
+from pathlib import Path
+
+import pytest
+
+from sdgmnet.errors import InputError
+from sdgmnet.training.config import TrainConfig, differences
+
+
+def test_defaults_are_the_papers() -> None:
+    config = TrainConfig()
+    assert (config.iterations, config.batch_size) == (200_000, 1024)
+    assert (config.learning_rate, config.momentum, config.weight_decay) == (1.0, 0.9, 1e-4)
+    assert (config.margin, config.alpha, config.warmup, config.min_negative_angle) == (0.6, 0.9, 0.1, 0.6)
+    assert config.dropout == 0.3
+    assert config.running_decay == 0.999
+    assert (config.self_weight, config.coupled_weight, config.power_adjustment) == ("auto-focus", "cdf", True)
+
+
+def test_learning_rate_is_halved_after_each_tenth() -> None:
+    config = TrainConfig()
+    assert [config.learning_rate_at(step) for step in (0, 19_999, 20_000, 39_999, 180_000, 199_999)] == [
+        1,
+        1,
+        0.5,
+        0.5,
+        2**-9,
+        2**-9,
+    ]
+    short = TrainConfig(iterations=7)
+    assert short.learning_rate_at(0) == 1
+    assert short.learning_rate_at(6) == 2**-8  # 6/7 of the run is past 80 %
+
+
+@pytest.mark.parametrize(("iterations", "decay"), [(200_000, 0.999), (400_000, 0.999), (10_000, 0.98), (500, 0.9)])
+def test_decay_keeps_the_papers_ratio(iterations: int, decay: float) -> None:
+    assert TrainConfig(iterations=iterations).running_decay == pytest.approx(decay)
+    assert TrainConfig(iterations=iterations, decay=0.5).running_decay == 0.5
+
+
+def test_evaluations_and_epochs() -> None:
+    paper, small = TrainConfig(), TrainConfig(iterations=1000)
+    assert len(paper.evaluation_steps()) == 201 and paper.most_evaluation_pairs is None
+    assert small.evaluation_steps() == {50 * k for k in range(21)} and small.most_evaluation_pairs == 5000
+    assert TrainConfig(iterations=3).evaluation_steps() == {0, 1, 2, 3}
+    assert sum(paper.epoch_ends(step) for step in range(1, 200_001)) == 200
+    assert paper.epoch_ends(1000) and not paper.epoch_ends(999)
+    assert all(TrainConfig(iterations=50).epoch_ends(step) for step in range(1, 51))
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    config = TrainConfig(data=("a", "b"), holdout=("b",), iterations=5, init=None, decay=0.5)
+    config.save(tmp_path / "config.json")
+    assert TrainConfig.load(tmp_path / "config.json") == config
+    assert differences(config, TrainConfig(data=("a", "b"), holdout=("b",), iterations=6, decay=0.5)) == {
+        "iterations": (5, 6)
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("iterations", 0), ("batch_size", 1), ("seed", -1), ("learning_rate", 0.0), ("momentum", 1.0), ("evaluations", 0)],
+)
+def test_nonsense_is_refused_by_its_option_name(field: str, value: float) -> None:
+    with pytest.raises(InputError, match=f"--{field.replace('_', '-')}"):
+        TrainConfig(**{field: value})  # type: ignore[arg-type]
+
+
+def test_config_of_another_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"colour": 1}')
+    with pytest.raises(InputError, match="config.json"):
+        TrainConfig.load(tmp_path / "config.json")

@@ -1,0 +1,214 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+
+from sdgmnet.data.patchset import PatchSet
+from sdgmnet.errors import InputError
+from sdgmnet.loss import SDGMLoss
+from sdgmnet.training import loop
+from sdgmnet.training.config import TrainConfig
+from sdgmnet.training.log import read_log
+from sdgmnet.training.loop import Interrupted, TrainingStopped, train
+
+QUIET = Console(quiet=True)
+
+
+@pytest.fixture
+def folders(blobs: PatchSet, other_blobs: PatchSet, tmp_path: Path) -> tuple[str, ...]:
+    return tuple(str(tmp_path / one.save(tmp_path / one.name).name) for one in (blobs, other_blobs))
+
+
+@pytest.fixture
+def config(folders: tuple[str, ...], other_blobs: PatchSet) -> TrainConfig:
+    return TrainConfig(
+        data=folders, holdout=(other_blobs.name,), iterations=12, batch_size=8, seed=3, threads=1,
+        evaluations=3, evaluation_pairs=60, checkpoint_every=5, learning_rate=0.1,
+    )  # fmt: skip
+
+
+def same_weights(first: Path, second: Path) -> bool:
+    a, b = load_file(first), load_file(second)
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+def test_a_run_leaves_all_it_promises(config: TrainConfig, tmp_path: Path) -> None:
+    results = train(config, tmp_path / "run", console=QUIET)
+    run = tmp_path / "run"
+    for name in ("config.json", "log.jsonl", "best.safetensors", "best.json", "last.safetensors", "last.json",
+                 "results.json", "angles.npz"):  # fmt: skip
+        assert (run / name).exists(), name
+    assert json.loads((run / "results.json").read_text()) == results
+    epochs, evaluations = read_log(run / "log.jsonl", "epoch"), read_log(run / "log.jsonl", "evaluation")
+    assert [line["step"] for line in epochs] == list(range(1, 13))
+    assert [line["step"] for line in evaluations] == [0, 4, 8, 12]
+    for name in ("theta_rel_mean", "theta_rel_std", "theta_pos_mean", "theta_pos_std", "theta_neg_mean",
+                 "theta_neg_std", "power_pos", "power_neg"):  # fmt: skip
+        assert all(name in line and f"running_{name}" in line for line in epochs)
+    assert epochs[0]["active_share"] == 1 and "learning_rate" in epochs[0] and "loss" in epochs[0]
+    best = min(evaluations[1:], key=lambda line: line["fpr95"]["mean"])
+    assert results["fpr95_best"]["step"] == best["step"]
+    card = json.loads((run / "best.json").read_text())
+    assert card["trained_on"] == ["blobs1"] and card["step"] == best["step"]
+
+
+def test_same_seed_same_bits_and_another_seed_differs(config: TrainConfig, tmp_path: Path) -> None:
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        train(replace(config, seed=seed), tmp_path / name, console=QUIET)
+    assert same_weights(tmp_path / "a/last.safetensors", tmp_path / "b/last.safetensors")
+    assert not same_weights(tmp_path / "a/last.safetensors", tmp_path / "c/last.safetensors")
+
+
+def test_it_learns(folders: tuple[str, ...], other_blobs: PatchSet, tmp_path: Path) -> None:
+    config = TrainConfig(
+        data=folders, holdout=(other_blobs.name,), iterations=40, batch_size=16, evaluations=1, threads=1,
+        learning_rate=0.1,
+    )  # fmt: skip
+    train(config, tmp_path / "run", console=QUIET)
+    before, after = (line["fpr95"]["mean"] for line in read_log(tmp_path / "run/log.jsonl", "evaluation"))
+    assert after < 0.5 * before
+
+
+def interrupted_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send this process SIGINT while the given step runs."""
+    original, done = loop.iterate_once, []
+
+    def counted(run: loop.Run) -> float:
+        done.append(1)
+        if len(done) == steps:
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(run)
+
+    monkeypatch.setattr(loop, "iterate_once", counted)
+
+
+@pytest.mark.parametrize("steps", [3, 8])
+def test_ctrl_c_then_resume_gives_the_same_bits(
+    config: TrainConfig, tmp_path: Path, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(config, tmp_path / "whole", console=QUIET)
+    with monkeypatch.context() as patch:
+        interrupted_after(steps, patch)
+        with pytest.raises(Interrupted, match=f"step {steps} of 12.*--resume"):
+            train(config, tmp_path / "parts", console=QUIET)
+    config = TrainConfig.load(tmp_path / "parts/config.json")
+    train(config, tmp_path / "parts", resume=True, console=QUIET)
+    for name in ("last.safetensors", "best.safetensors"):
+        assert same_weights(tmp_path / "whole" / name, tmp_path / "parts" / name)
+    assert (tmp_path / "whole/log.jsonl").read_text() == (tmp_path / "parts/log.jsonl").read_text()
+
+
+def test_kill_9_then_resume_gives_the_same_bits(config: TrainConfig, tmp_path: Path) -> None:
+    """A real process, really killed in the middle of a step, somewhere after its second checkpoint."""
+    command = [
+        sys.executable, "-m", "sdgmnet", "train", "--data", *config.data, "--holdout", *config.holdout,
+        "--iterations", "60", "--batch-size", "8", "--seed", "3", "--threads", "1", "--evaluations", "3",
+        "--evaluation-pairs", "60", "--checkpoint-every", "5",
+    ]  # fmt: skip
+    whole = subprocess.run([*command, "-o", str(tmp_path / "whole")], capture_output=True, text=True, check=False)
+    assert whole.returncode == 0, whole.stderr
+    process = subprocess.Popen([*command, "-o", str(tmp_path / "parts")], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "parts/checkpoints/checkpoint-000000015.pt").exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(0.1)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert not (tmp_path / "parts/last.safetensors").exists()
+    resumed = subprocess.run(
+        [sys.executable, "-m", "sdgmnet", "train", "-o", str(tmp_path / "parts"), "--resume"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert resumed.returncode == 0, resumed.stderr
+    assert "Resuming at step" in resumed.stderr
+    assert same_weights(tmp_path / "whole/last.safetensors", tmp_path / "parts/last.safetensors")
+    assert (tmp_path / "whole/log.jsonl").read_text() == (tmp_path / "parts/log.jsonl").read_text()
+
+
+def test_damaged_checkpoint_is_said_and_the_end_is_the_same(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(config, tmp_path / "whole", console=QUIET)
+    with monkeypatch.context() as patch:
+        interrupted_after(8, patch)
+        with pytest.raises(Interrupted):
+            train(config, tmp_path / "parts", console=QUIET)
+    newest = sorted((tmp_path / "parts/checkpoints").iterdir())[-1]
+    newest.write_bytes(newest.read_bytes()[:1000])
+    console = Console(record=True, quiet=False, file=open(os.devnull, "w"), width=200)  # noqa: SIM115
+    train(TrainConfig.load(tmp_path / "parts/config.json"), tmp_path / "parts", resume=True, console=console)
+    assert newest.name in console.export_text()
+    assert same_weights(tmp_path / "whole/last.safetensors", tmp_path / "parts/last.safetensors")
+
+
+def test_resume_refuses_another_configuration_or_other_data(
+    config: TrainConfig, blobs: PatchSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match="no run to resume"):
+        train(config, tmp_path / "run", resume=True, console=QUIET)
+    with monkeypatch.context() as patch:
+        interrupted_after(2, patch)
+        with pytest.raises(Interrupted):
+            train(config, tmp_path / "run", console=QUIET)
+    saved = TrainConfig.load(tmp_path / "run/config.json")
+    with pytest.raises(InputError, match="already holds a run"):
+        train(config, tmp_path / "run", console=QUIET)
+    with pytest.raises(InputError, match="learning_rate"):
+        train(replace(saved, learning_rate=0.3), tmp_path / "run", resume=True, console=QUIET)
+    patches = np.lib.format.open_memmap(Path(config.data[0]) / "patches.npy", mode="r+")
+    patches[0] = 255 - patches[0]
+    patches.flush()
+    with pytest.raises(InputError, match="data changed.*blobs1"):
+        train(saved, tmp_path / "run", resume=True, console=QUIET)
+
+
+@pytest.mark.parametrize("how", ["loss", "descriptors"])
+def test_nan_stops_the_run_and_keeps_the_checkpoint(
+    config: TrainConfig, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = loop.iterate_once
+
+    def poisoned(run: loop.Run) -> float:
+        if run.step == 7:
+            with torch.no_grad():
+                next(run.encoder.parameters()).fill_(float("nan"))
+            if how == "loss":
+                monkeypatch.setattr(SDGMLoss, "forward", lambda *_, **__: torch.tensor(float("nan"), requires_grad=True))
+        return original(run)
+
+    monkeypatch.setattr(loop, "iterate_once", poisoned)
+    with pytest.raises(TrainingStopped, match=r"step [78] of 12.*running powers"):
+        train(config, tmp_path / "run", console=QUIET)
+    assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["checkpoint-000000005.pt"]
+
+
+def test_warm_start(config: TrainConfig, tmp_path: Path) -> None:
+    train(config, tmp_path / "first", console=QUIET)
+    second = replace(config, init=str(tmp_path / "first/last.safetensors"))
+    train(second, tmp_path / "second", console=QUIET)
+    last = read_log(tmp_path / "first/log.jsonl", "evaluation")[-1]
+    assert read_log(tmp_path / "second/log.jsonl", "evaluation")[0]["fpr95"] == last["fpr95"]
+
+
+def test_too_few_points_and_unusable_device(config: TrainConfig, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--batch-size 60"):
+        train(replace(config, batch_size=61), tmp_path / "run", console=QUIET)
+    with pytest.raises(InputError, match="--device"):
+        train(replace(config, device="nonsense"), tmp_path / "other", console=QUIET)
+
+
+def test_tensorboard(config: TrainConfig, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    train(replace(config, tensorboard=True), tmp_path / "run", console=QUIET)
+    assert list((tmp_path / "run/tensorboard").glob("events*"))

@@ -1,0 +1,95 @@
+import pytest
+import torch
+
+from sdgmnet.encoders import SDGMNet
+from sdgmnet.loss import SDGMLoss
+from sdgmnet.training.step import MASK_BLOCK, dropout_masks, encode_sides, train_step
+
+SHAPE = SDGMNet.feature_shape
+
+
+@pytest.fixture
+def encoder() -> SDGMNet:
+    torch.manual_seed(0)
+    return SDGMNet().train()
+
+
+def test_masks_are_a_function_of_seed_step_side_and_block() -> None:
+    mask = dropout_masks(1, 5, 150, SHAPE, 0.3)
+    assert mask is not None
+    again = dropout_masks(1, 5, 150, SHAPE, 0.3)
+    assert torch.equal(mask, again)
+    shorter = dropout_masks(1, 5, MASK_BLOCK, SHAPE, 0.3)
+    assert torch.equal(mask[:, :MASK_BLOCK], shorter)
+    for other in (dropout_masks(2, 5, 150, SHAPE, 0.3), dropout_masks(1, 6, 150, SHAPE, 0.3)):
+        assert (mask != other).float().mean() > 0.3
+    assert (mask[0] != mask[1]).float().mean() > 0.3
+    assert (mask[0, :MASK_BLOCK] != mask[0, MASK_BLOCK : 2 * MASK_BLOCK]).float().mean() > 0.3
+
+
+def test_masks_keep_the_asked_share() -> None:
+    mask = dropout_masks(0, 0, 128, SHAPE, 0.3)
+    assert mask is not None
+    assert mask.float().mean().item() == pytest.approx(0.7, abs=0.002)
+    assert dropout_masks(0, 0, 128, SHAPE, 0.0) is None
+
+
+@pytest.mark.parametrize("chunk_size", [3, 7, 64])
+@pytest.mark.parametrize("joint", [False, True])
+def test_chunks_equal_one_big_batch(encoder: SDGMNet, chunk_size: int, joint: bool) -> None:
+    """Losses, gradients and BatchNorm buffers of the chunked step are those of whole forward passes."""
+    torch.manual_seed(1)
+    sides = torch.rand(2, 10, 1, 32, 32)
+    keep = dropout_masks(0, 0, 10, SHAPE, 0.3)
+    assert keep is not None
+    plain = SDGMNet().train()
+    plain.load_state_dict(encoder.state_dict())
+
+    if joint:
+        descriptors = plain.encode(sides.flatten(0, 1), keep.flatten(0, 1)).descriptors
+        anchor, positive = descriptors.split(10)
+    else:
+        anchor, positive = (plain.encode(sides[side], keep[side]).descriptors for side in range(2))
+    expected = SDGMLoss()(anchor, positive, progress=0.0)
+    expected.backward()
+
+    a, p = encode_sides(encoder, sides, keep, chunk_size, joint)
+    value = SDGMLoss()(a.descriptors, p.descriptors, progress=0.0)
+    value.backward()
+
+    torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-7)
+    for (name, mine), theirs in zip(encoder.named_parameters(), plain.parameters(), strict=True):
+        assert mine.grad is not None and theirs.grad is not None
+        scale = theirs.grad.norm().clamp_min(1e-6)
+        assert ((mine.grad - theirs.grad).norm() / scale) < 1e-4, name
+    for mine, theirs in zip(encoder.buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_sgd_moves_as_written(encoder: SDGMNet) -> None:
+    """SGD with momentum 0.9 and weight decay on all parameters, by hand for two steps."""
+    optimizer = torch.optim.SGD(encoder.parameters(), lr=0.5, momentum=0.9, weight_decay=1e-4)
+    velocity = [torch.zeros_like(p) for p in encoder.parameters()]
+    loss = SDGMLoss()
+    for step in range(2):
+        torch.manual_seed(step)
+        before = [p.detach().clone() for p in encoder.parameters()]
+        train_step(encoder, loss, optimizer, torch.rand(2, 4, 1, 32, 32), None, progress=0.0, chunk_size=64)
+        for number, (p, old) in enumerate(zip(encoder.parameters(), before, strict=True)):
+            assert p.grad is not None
+            velocity[number] = 0.9 * velocity[number] + p.grad + 1e-4 * old
+            torch.testing.assert_close(p.detach(), old - 0.5 * velocity[number], rtol=1e-5, atol=1e-7)
+
+
+def test_a_loss_that_needs_more_gets_it(encoder: SDGMNet) -> None:
+    class Needy(torch.nn.Module):
+        needs = frozenset({"raw"})
+
+        def forward(self, anchor, positive, *, progress, anchor_encoded, positive_encoded):  # type: ignore[no-untyped-def]
+            torch.testing.assert_close(torch.nn.functional.normalize(anchor_encoded.raw, dim=1), anchor)
+            assert positive_encoded.maps[0].shape == (4, 32, 32, 32)
+            return positive_encoded.raw.square().mean()
+
+    optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1)
+    value = train_step(encoder, Needy(), optimizer, torch.rand(2, 4, 1, 32, 32), None, progress=0.0, chunk_size=64)
+    assert torch.isfinite(value)
