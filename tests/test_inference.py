@@ -107,20 +107,21 @@ def test_reversed_and_mirrored_views(encoder: SDGMNet, patches: np.ndarray, expe
     assert close(describe_patches(encoder, patches[:4, :, ::-1]), describe_patches(encoder, mirrored))
 
 
-def test_memory_maps(tmp_path: Path, encoder: SDGMNet, patches: np.ndarray, expected: np.ndarray) -> None:
-    np.save(tmp_path / "patches.npy", patches)
-    assert close(describe_patches(encoder, np.load(tmp_path / "patches.npy", mmap_mode="r")), expected)
-
-
-def test_read_only_memory_maps_give_no_warning(
-    tmp_path: Path, encoder: SDGMNet, patches: np.ndarray, every_warning: None
+def test_read_only_memory_maps_without_a_warning(
+    tmp_path: Path, encoder: SDGMNet, patches: np.ndarray, expected: np.ndarray, every_warning: None
 ) -> None:
     """They are what PatchSet.patches is, and nothing writes to them."""
-    np.save(tmp_path / "patches.npy", patches[:2])
+    np.save(tmp_path / "patches.npy", patches)
     mapped = np.load(tmp_path / "patches.npy", mmap_mode="r")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        describe_patches(encoder, mapped)
+        assert close(describe_patches(encoder, mapped), expected)
+
+
+def test_writable_memory_maps(tmp_path: Path, encoder: SDGMNet, patches: np.ndarray, expected: np.ndarray) -> None:
+    np.save(tmp_path / "patches.npy", patches)
+    assert close(describe_patches(encoder, np.load(tmp_path / "patches.npy", mmap_mode="r+")), expected)
+    assert np.array_equal(np.load(tmp_path / "patches.npy"), patches)
 
 
 @pytest.mark.parametrize("shape", [(0, 64, 64), (0, 32, 32), (0, 1, 32, 32)])

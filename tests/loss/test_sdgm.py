@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from reference import SDGMReference
+from tests.loss.reference import SDGMReference
 from torch.nn.functional import normalize
 
 from sdgmnet import SDGMLoss

@@ -1,0 +1,211 @@
+"""Keypoints and the patches cut around them: pixel centres, patch size and the sign of the angle."""
+
+import math
+from collections.abc import Iterator
+
+import cv2
+import numpy as np
+import pytest
+
+from sdgmnet.features.keypoints import Keypoints, detect
+from sdgmnet.features.patches import cut_patches, inside
+
+NONE = Keypoints(np.empty((0, 2)), np.empty(0), np.empty(0), np.empty(0))
+
+
+def keypoint(x: float, y: float, sigma: float, angle: float) -> Keypoints:
+    return Keypoints(np.array([[x, y]]), np.array([sigma]), np.array([angle]), np.ones(1))
+
+
+def expected_places(x: float, y: float, sigma: float, angle: float, side: int = 64) -> tuple[np.ndarray, np.ndarray]:
+    """Where cell (row, column) of the patch lies in the picture, written out cell by cell."""
+    places_x, places_y = np.empty((side, side)), np.empty((side, side))
+    for row in range(side):
+        for column in range(side):
+            right, down = ((2 * column + 1) / side - 1) * 6 * sigma, ((2 * row + 1) / side - 1) * 6 * sigma
+            places_x[row, column] = x + math.cos(angle) * right - math.sin(angle) * down
+            places_y[row, column] = y + math.sin(angle) * right + math.cos(angle) * down
+    return places_x, places_y
+
+
+@pytest.fixture(scope="module")
+def picture() -> np.ndarray:
+    """Noise at several scales, as in nature."""
+    rng = np.random.default_rng(0)
+    layers = [cv2.GaussianBlur(rng.normal(size=(360, 400)), (0, 0), size) * size for size in (1.5, 3, 6, 12)]
+    total = np.sum(layers, axis=0)
+    return np.clip(128 + 45 * total / total.std(), 0, 255).astype(np.uint8)
+
+
+@pytest.fixture
+def opencv_threads() -> Iterator[None]:
+    threads = cv2.getNumThreads()
+    yield
+    cv2.setNumThreads(threads)
+
+
+# -------------------------------------------------------------------------------------------------------------------- detect
+
+
+def test_detection_is_a_function_of_the_picture(picture: np.ndarray, opencv_threads: None) -> None:
+    results = []
+    for threads in (1, 2, 4, 1):
+        cv2.setNumThreads(threads)
+        results.append(detect(picture))
+    assert len(results[0].xy) > 100
+    for other in results[1:]:
+        assert all(np.array_equal(one, two) for one, two in zip(results[0], other, strict=True))
+
+
+def test_detection_is_sorted_by_strength(picture: np.ndarray) -> None:
+    found = detect(picture)
+    assert (np.diff(found.response) <= 0).all()
+    strongest = detect(picture, 25)
+    assert len(strongest.xy) == 25
+    assert all(np.array_equal(few, many[:25]) for few, many in zip(strongest, found, strict=True))
+    assert len(detect(picture, 10**6).xy) == len(found.xy)
+
+
+def test_detection_is_opencvs_in_our_units(picture: np.ndarray) -> None:
+    found = detect(picture)
+    originals = {(k.pt[0], k.pt[1], k.size / 2, k.response): k.angle for k in cv2.SIFT.create().detect(picture, None)}
+    assert len(found.xy) >= len(originals)
+    for (x, y), sigma, response in zip(found.xy[:50], found.sigma[:50], found.response[:50], strict=True):
+        assert (x, y, sigma, response) in originals
+    assert (found.angle >= 0).all() and 6 < found.angle.max() <= 2 * np.pi
+    assert all(column.dtype == np.float64 for column in found)
+
+
+def test_a_blob_is_found_where_it_is() -> None:
+    """A Gaussian blob: at its centre, with pixel centres at integers, and at its size."""
+    y, x = np.mgrid[:120, :160]
+    blob = 200 * np.exp(-((x - 91.0) ** 2 + (y - 47.0) ** 2) / (2 * 6.0**2))
+    found = detect(blob.astype(np.uint8), 1)
+    assert np.allclose(found.xy[0], [91, 47], atol=0.3)
+    assert 5 < found.sigma[0] < 8
+
+
+def test_nothing_to_detect() -> None:
+    found = detect(np.full((100, 120), 77, dtype=np.uint8))
+    assert found.xy.shape == (0, 2) and all(len(column) == 0 for column in found)
+
+
+def test_select(picture: np.ndarray) -> None:
+    found = detect(picture, 10)
+    few = found.select(np.array([7, 2]))
+    assert np.array_equal(few.xy, found.xy[[7, 2]]) and np.array_equal(few.angle, found.angle[[7, 2]])
+    assert len(found.select(found.sigma > 1e9).xy) == 0
+
+
+# ----------------------------------------------------------------------------------------------------------------------- cut
+
+
+@pytest.mark.parametrize("sigma", [1.7, 2.5, 5.37, 9.0, 13.0])
+@pytest.mark.parametrize("angle", [0.0, 0.6, np.pi / 2, -2.3, 4.0])
+def test_cells_lie_where_they_should(sigma: float, angle: float) -> None:
+    """On pictures whose grey level is the coordinate, a patch shows where each of its cells was read."""
+    x, y = 127.3, 126.1
+    ramp = np.tile(np.arange(256, dtype=np.uint8), (256, 1))
+    expected = expected_places(x, y, sigma, angle)
+    for image, places in zip((ramp, np.ascontiguousarray(ramp.T)), expected, strict=True):
+        patch = cut_patches(image, keypoint(x, y, sigma, angle))[0]
+        error = patch.astype(float) - places
+        assert np.abs(error).max() <= 0.52  # rounded to whole grey levels
+        assert abs(error.mean()) < 0.06  # a shift by half a pixel would be seen at once
+
+
+def test_other_sides_cover_the_same_square() -> None:
+    ramp = np.tile(np.arange(256, dtype=np.uint8), (256, 1))
+    patch = cut_patches(ramp, keypoint(120.0, 130.0, 6.0, 0.3), side=32)[0]
+    assert patch.shape == (32, 32)
+    assert np.abs(patch - expected_places(120.0, 130.0, 6.0, 0.3, side=32)[0]).max() <= 0.52
+
+
+def test_many_keypoints_keep_their_order() -> None:
+    ramp = np.tile(np.arange(256, dtype=np.uint8), (256, 1))
+    rng = np.random.default_rng(1)
+    count = 200
+    many = Keypoints(
+        rng.uniform(90, 165, (count, 2)), rng.uniform(1.5, 10, count), rng.uniform(-7, 7, count), np.ones(count)
+    )
+    patches = cut_patches(ramp, many)
+    assert patches.shape == (count, 64, 64) and patches.dtype == np.uint8
+    middles = patches[:, 31:33, 31:33].mean(axis=(1, 2))
+    assert np.abs(middles - many.xy[:, 0]).max() < 0.6
+    assert np.array_equal(cut_patches(ramp, many.select(np.array([150])))[0], patches[150])
+
+
+def test_outside_the_picture_its_border_is_repeated() -> None:
+    ramp = np.tile(np.arange(50, 250, dtype=np.uint8), (200, 1))
+    for x, y in ((3.0, 100.0), (197.0, 100.0), (100.0, 2.0)):
+        patch = cut_patches(ramp, keypoint(x, y, 2.0, 0.0))[0]
+        expected = 50 + expected_places(x, y, 2.0, 0.0)[0].clip(0, 199)
+        assert np.abs(patch - expected).max() <= 0.52
+
+
+def test_large_patches_are_smoothed_before_they_are_reduced() -> None:
+    """Stripes finer than a cell of the patch become grey instead of a false pattern."""
+    stripes = np.tile(np.array([0, 255], dtype=np.uint8), (400, 200))
+    patch = cut_patches(stripes, keypoint(200.0, 200.0, 25.0, 0.0))[0]
+    assert np.abs(patch.astype(float) - 127.5).max() < 30
+
+
+def correlation(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    flat = [images.reshape(len(images), -1).astype(np.float64) for images in (left, right)]
+    flat = [rows - rows.mean(axis=1, keepdims=True) for rows in flat]
+    return (flat[0] * flat[1]).sum(axis=1) / np.linalg.norm(flat[0], axis=1) / np.linalg.norm(flat[1], axis=1)
+
+
+def test_patches_follow_a_turn_of_the_picture(picture: np.ndarray) -> None:
+    """40 degrees clockwise about the centre; the keypoints are carried along. With the angle's sign turned round they do not."""
+    height, width = picture.shape
+    turn = math.radians(40)
+    centre = np.array([(width - 1) / 2, (height - 1) / 2])
+    matrix = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
+    turned_picture = cv2.warpAffine(
+        picture, np.column_stack([matrix, centre - matrix @ centre]), (width, height), flags=cv2.INTER_CUBIC
+    )
+    found = detect(picture)
+    central = (np.linalg.norm(found.xy - centre, axis=1) < 90) & (found.sigma < 8) & (found.sigma > 1.5)
+    before = found.select(central)
+    assert len(before.xy) > 30
+    after = before._replace(xy=(before.xy - centre) @ matrix.T + centre, angle=before.angle + turn)
+    right = correlation(cut_patches(picture, before), cut_patches(turned_picture, after))
+    assert np.median(right) > 0.97 and right.min() > 0.9
+    mirrored = [points._replace(angle=-points.angle) for points in (before, after)]
+    wrong = correlation(cut_patches(picture, mirrored[0]), cut_patches(turned_picture, mirrored[1]))
+    assert np.median(wrong) < 0.5
+
+
+def test_no_keypoints(picture: np.ndarray) -> None:
+    patches = cut_patches(picture, NONE)
+    assert patches.shape == (0, 64, 64) and patches.dtype == np.uint8
+    assert inside(NONE, 100, 100).shape == (0,)
+
+
+def test_the_picture_is_not_changed(picture: np.ndarray) -> None:
+    read_only = picture.copy()
+    read_only.setflags(write=False)
+    cut_patches(read_only, detect(picture, 20))
+    assert np.array_equal(read_only, picture)
+
+
+def test_inside_means_all_four_corners() -> None:
+    rng = np.random.default_rng(2)
+    width, height = 150, 110
+    many = Keypoints(
+        rng.uniform(0, [width, height], (500, 2)), rng.uniform(1, 8, 500), rng.uniform(-7, 7, 500), np.ones(500)
+    )
+    expected = []
+    for (x, y), sigma, angle in zip(many.xy, many.sigma, many.angle, strict=True):
+        corners = [
+            (
+                x + 6 * sigma * (math.cos(angle) * right - math.sin(angle) * down),
+                y + 6 * sigma * (math.sin(angle) * right + math.cos(angle) * down),
+            )
+            for right in (-1, 1)
+            for down in (-1, 1)
+        ]
+        expected.append(all(0 <= u <= width - 1 and 0 <= v <= height - 1 for u, v in corners))
+    assert 50 < sum(expected) < 450
+    assert inside(many, width, height).tolist() == expected
