@@ -22,14 +22,14 @@ class Contender(NamedTuple):
 
 
 def parse_contender(text: str) -> Contender:
-    label, _, spec = text.rpartition("=")
+    label, _, spec = ("", "", text) if Path(text).exists() else text.rpartition("=")  # a path may hold a "=" itself
     if spec in HANDCRAFTED:
         return Contender(label or spec, HANDCRAFTED[spec], ())
     path = Path(spec)
     if path.suffix == ".safetensors" or path.is_dir():
         encoder, card = load_encoder(path)
-        name = label or (path.name if path.is_dir() else path.stem)
-        return Contender(name, lambda patches: describe_patches(encoder, patches), tuple(card.get("trained_on", ())))
+        name = label or (path.resolve().name if path.is_dir() else path.stem)
+        return Contender(name, lambda patches: describe_patches(encoder, patches), tuple(card.get("trained_on") or ()))
     raise InputError(
         f"{text!r} is no contender: give sift, rootsift, a .safetensors file or the folder of a training run, "
         "with an optional label in front, as in mine=runs/one."

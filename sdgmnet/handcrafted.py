@@ -13,7 +13,7 @@ def sift(patches: np.ndarray) -> np.ndarray:
 
     One keypoint in the middle of each patch; OpenCV's grid spans six times the keypoint's size, hence a sixth of the side.
     """
-    if patches.ndim != 3 or patches.dtype != np.uint8:
+    if patches.ndim != 3 or patches.shape[1] != patches.shape[2] or patches.dtype != np.uint8:
         raise InputError(f"SIFT takes patches (N, side, side) uint8, not {patches.dtype} {patches.shape}.")
     side = patches.shape[1]
     middle = cv2.KeyPoint((side - 1) / 2, (side - 1) / 2, side / 6, 0)

@@ -37,14 +37,15 @@ def load_encoder(path: Path | str) -> tuple[SDGMNet, dict[str, Any]]:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
     except (SafetensorError, OSError, json.JSONDecodeError) as error:
         raise InputError(f"{path} is not a whole safetensors file ({error}): write or fetch it again.") from error
-    if card.get("encoder") not in ENCODERS:
-        raise InputError(f"{path} is for the encoder {card.get('encoder')!r}; known here: {', '.join(ENCODERS)}.")
-    encoder = ENCODERS[card["encoder"]]()
+    name = card.get("encoder") if isinstance(card, dict) else None
+    if not isinstance(name, str) or name not in ENCODERS:
+        raise InputError(f"{path} is for the encoder {name!r}; known here: {', '.join(ENCODERS)}.")
+    encoder = ENCODERS[name]()
     try:
         encoder.load_state_dict(tensors)
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:300]
-        raise InputError(f"{path} does not fit the encoder {card['encoder']}: {reason}") from error
+        raise InputError(f"{path} does not fit the encoder {name}: {reason}") from error
     if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
         raise InputError(f"{path} holds NaN or infinite weights: use another file.")
     return encoder.eval(), card

@@ -49,7 +49,9 @@ def imports(path: Path) -> set[str]:
 
 
 def modules() -> list[Path]:
-    return sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem not in ("__init__", "__main__"))
+    return sorted(
+        path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem not in ("__init__", "__main__")
+    )
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))

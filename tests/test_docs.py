@@ -31,7 +31,9 @@ def resolves(name: str) -> bool:
 def test_every_function_of_paper_to_code_exists() -> None:
     names = [name.replace("TrainConfig.", "training.config.TrainConfig.", 1) if name.startswith("TrainConfig.") else name
              for name in named_in("paper_to_code.md")]  # fmt: skip
-    names = [name.replace("SDGMLoss.", "loss.sdgm.SDGMLoss.", 1) if name.startswith("SDGMLoss.") else name for name in names]
+    names = [
+        name.replace("SDGMLoss.", "loss.sdgm.SDGMLoss.", 1) if name.startswith("SDGMLoss.") else name for name in names
+    ]
     names = [name.replace("config.", "training.config.", 1) if name.startswith("config.") else name for name in names]
     assert len(names) > 30
     missing = [name for name in names if not resolves(name)]
@@ -47,7 +49,9 @@ def test_every_test_of_paper_to_code_exists() -> None:
         assert f"({number})" in text
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in (REPOSITORY / "docs").glob("*.md"))])
+@pytest.mark.parametrize(
+    "document", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in (REPOSITORY / "docs").glob("*.md"))]
+)
 def test_links_lead_somewhere(document: str) -> None:
     text = (REPOSITORY / document).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+)\)", text):

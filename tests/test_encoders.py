@@ -1,6 +1,7 @@
 """The encoder of Fig. 3 against PROTOCOLS' table of layers and a forward pass written out by hand."""
 
 import copy
+import itertools
 import math
 
 import pytest
@@ -48,7 +49,7 @@ def layers(encoder: SDGMNet) -> tuple[list[nn.Conv2d], list[FilterResponseNorm],
 
 
 def features_by_hand(encoder: SDGMNet, patches: Tensor, keep: Tensor | None = None) -> Tensor:
-    """Up to the last convolution, in float64: FRN, TLU, then six times convolution, FRN, TLU; dropout; 8 x 8 convolution."""
+    """Up to the last convolution, in float64: FRN, TLU, six times convolution, FRN, TLU; dropout; 8 x 8 convolution."""
     convolutions, norms, units = layers(encoder)
     x = patches.double()
     for number, (norm, unit) in enumerate(zip(norms, units, strict=True)):
@@ -72,7 +73,7 @@ def normalised_by_hand(features: Tensor, mean: Tensor, variance: Tensor) -> Tens
     return raw / torch.sqrt((raw * raw).sum(dim=1, keepdim=True))
 
 
-# -------------------------------------------------------------------------------------------------------------- shape
+# --------------------------------------------------------------------------------------------------------- shape
 
 
 def test_parameter_counts_are_those_of_the_table() -> None:
@@ -93,7 +94,7 @@ def test_layers_are_those_of_the_table() -> None:
     encoder = SDGMNet()
     convolutions, norms, units = layers(encoder)
     assert [(module.in_channels, module.out_channels) for module in convolutions] == [
-        *zip(CHANNELS[:-1], CHANNELS[1:], strict=True),
+        *itertools.pairwise(CHANNELS),
         (128, 128),
     ]
     assert [module.kernel_size for module in convolutions] == [(3, 3)] * 6 + [(8, 8)]
@@ -142,7 +143,7 @@ def test_training_with_one_patch_is_refused(encoder: SDGMNet, patches: Tensor) -
     assert encoder.eval()(patches[:1]).shape == (1, 128)
 
 
-# ------------------------------------------------------------------------------------------------------------ building blocks
+# ----------------------------------------------------------------------------------------------- building blocks
 
 
 def test_filter_response_norm_is_the_formula() -> None:
@@ -188,7 +189,9 @@ def test_thresholded_linear_unit_is_the_larger_of_the_two() -> None:
 def test_gradients_of_the_building_blocks(kind: type[nn.Module]) -> None:
     module = kind(3).double()
     generator = torch.Generator().manual_seed(4)
-    parameters = {name: torch.randn(3, dtype=torch.float64, generator=generator) for name, _ in module.named_parameters()}
+    parameters = {
+        name: torch.randn(3, dtype=torch.float64, generator=generator) for name, _ in module.named_parameters()
+    }
     x = torch.randn(2, 3, 3, 2, dtype=torch.float64, generator=generator).requires_grad_()
     inputs = [value.requires_grad_() for value in parameters.values()]
 
@@ -198,7 +201,7 @@ def test_gradients_of_the_building_blocks(kind: type[nn.Module]) -> None:
     assert torch.autograd.gradcheck(call, (x, *inputs))
 
 
-# ------------------------------------------------------------------------------------------------------------- forward
+# ------------------------------------------------------------------------------------------------------- forward
 
 
 def test_forward_in_eval_is_the_hand_written_one(encoder: SDGMNet, patches: Tensor) -> None:

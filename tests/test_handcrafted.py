@@ -47,6 +47,15 @@ def test_each_cell_describes_its_own_part_of_the_patch() -> None:
     assert energy[3].sum() < 1e-6 and energy[:, 3].sum() < 1e-6
 
 
+@pytest.mark.parametrize(("row", "column"), [(0, 0), (0, 3), (1, 2), (2, 1), (3, 0), (3, 3)])
+def test_the_grid_covers_the_patch_exactly(row: int, column: int) -> None:
+    """A dot in the middle of one of 4 x 4 squares of 16 pixels belongs to that cell of the grid alone."""
+    patch = np.full((1, 64, 64), 100, dtype=np.uint8)
+    patch[0, 16 * row + 7 : 16 * row + 9, 16 * column + 7 : 16 * column + 9] = 200
+    energy = (sift(patch).reshape(4, 4, 8) ** 2).sum(axis=2)
+    assert energy[row, column] > 0.8
+
+
 def test_a_vertical_edge_is_a_gradient_along_x() -> None:
     """Upright: the first of the eight directions is along x whatever the patch shows, no orientation is estimated."""
     patch = np.full((1, 64, 64), 50, dtype=np.uint8)

@@ -82,9 +82,7 @@ def test_a_channel_of_one_is_accepted(encoder: SDGMNet, patches: np.ndarray, exp
 
 
 @pytest.mark.parametrize("kind", [torch.uint8, torch.float32])
-def test_tensors_are_accepted(
-    kind: torch.dtype, encoder: SDGMNet, patches: np.ndarray, expected: np.ndarray
-) -> None:
+def test_tensors_are_accepted(kind: torch.dtype, encoder: SDGMNet, patches: np.ndarray, expected: np.ndarray) -> None:
     tensor: Tensor = torch.from_numpy(patches[:5])
     tensor = tensor if kind == torch.uint8 else (tensor / 255).requires_grad_()
     before = tensor.detach().clone()

@@ -44,7 +44,9 @@ def overlapping(positives: int, negatives: int, seed: int) -> tuple[np.ndarray, 
     return distances[order], labels[order]
 
 
-@pytest.mark.parametrize(("positives", "negatives"), [(1, 1), (1, 50), (19, 7), (20, 20), (21, 300), (100, 40), (377, 251)])
+@pytest.mark.parametrize(
+    ("positives", "negatives"), [(1, 1), (1, 50), (19, 7), (20, 20), (21, 300), (100, 40), (377, 251)]
+)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_without_ties_it_is_the_published_rule(positives: int, negatives: int, seed: int) -> None:
     distances, labels = overlapping(positives, negatives, seed)

@@ -104,7 +104,7 @@ def test_gradient_norm_formulas_at_the_ends() -> None:
 
 @pytest.mark.parametrize("theta", [0.02, 0.7, 2.0, 3.12])
 def test_gradients_point_away_from_the_other_vector(theta: float) -> None:
-    """The derivative of the angle is the unit tangent that leads away from b, over the length; the others are multiples."""
+    """The derivative of the angle is the unit tangent away from b, over the length; the others are multiples."""
     start, side = directions()
     x, b = LENGTH * start, turned(start, side, theta)
     away = -side / LENGTH
@@ -157,6 +157,15 @@ def test_float32_gradient_keeps_its_length_near_the_ends(theta: float) -> None:
     assert float(gradient_of(angle, x, b).norm()) * LENGTH == pytest.approx(1, rel=1e-3)
     if theta < 1:
         assert float(gradient_of(l2_distance, x, b).norm()) * LENGTH == pytest.approx(1, rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("theta", [1e-12, 1e-8])
+def test_gradient_keeps_its_length_down_to_the_smallest_angles(theta: float, dtype: torch.dtype) -> None:
+    x = torch.tensor([LENGTH, 0.0], dtype=dtype)
+    b = torch.tensor([math.cos(theta), math.sin(theta)], dtype=dtype)
+    assert float(gradient_of(angle, x, b).norm()) * LENGTH == pytest.approx(1, rel=1e-6)
+    assert float(gradient_of(l2_distance, x, b).norm()) * LENGTH == pytest.approx(1, rel=1e-6)
 
 
 def test_values_do_not_depend_on_whether_a_gradient_is_asked_for() -> None:

@@ -16,14 +16,14 @@ from sdgmnet.resampling import halve, resample_matrix
 OUTPUT_SIDE = PATCH_SIDE // 2
 MOST_TURN = math.radians(5)  # independent rotation of a patch, either way
 LEAST_AREA = 0.9  # of a random crop, as a share of the patch
-MOST_ASPECT = 1.1  # of a random crop, and its inverse
+LEAST_ASPECT, MOST_ASPECT = 0.9, 1.1  # width over height of a random crop
 CROP_TRIES = 10
 
 
 class Augmentation(NamedTuple):
     """Random geometry of B patches: drawn on the host, applied in one go on the device."""
 
-    turn: np.ndarray  # (B,) radians, clockwise
+    turn: np.ndarray  # (B,) radians, counter-clockwise on the picture
     crop: np.ndarray  # (B, 4) top, left, height, width in pixels of the 64 x 64 patch
 
 
@@ -136,7 +136,7 @@ def draw_augmentation(rng: np.random.Generator, count: int) -> Augmentation:
     """
     turn = rng.uniform(-MOST_TURN, MOST_TURN, count)
     area = PATCH_SIDE**2 * rng.uniform(LEAST_AREA, 1, (count, CROP_TRIES))
-    aspect = np.exp(rng.uniform(-math.log(MOST_ASPECT), math.log(MOST_ASPECT), (count, CROP_TRIES)))
+    aspect = np.exp(rng.uniform(math.log(LEAST_ASPECT), math.log(MOST_ASPECT), (count, CROP_TRIES)))
     width, height = np.rint(np.sqrt(area * aspect)), np.rint(np.sqrt(area / aspect))
     fits = (width <= PATCH_SIDE) & (height <= PATCH_SIDE)
     chosen = np.arange(count), fits.argmax(axis=1)

@@ -49,6 +49,8 @@ class PatchSet:
         if not is_patchset(folder):
             raise InputError(f"{folder} is not a PatchSet: it has no set.json of format {FORMAT}.")
         card = read_json(folder / "set.json")
+        if not isinstance(card.get("name"), str):
+            raise InputError(f"{folder}/set.json gives the set no name: build the PatchSet again.")
         required = {name: map_array(folder / f"{name}.npy") for name in ("patches", "point_id")}
         optional = {
             name: map_array(folder / f"{name}.npy") for name in OPTIONAL_ARRAYS if (folder / f"{name}.npy").exists()
@@ -105,7 +107,7 @@ class PatchSetWriter:
         self._write_header()
         self.close()
         arrays = {"test_pairs": test_pairs, "conflicts": conflicts, "observations": observations}
-        np.save(self.folder / "point_id.npy", np.asarray(point_id, dtype=np.int64))
+        np.save(self.folder / "point_id.npy", np.asarray(point_id).astype(np.int64, casting="same_kind"))
         for name, array in arrays.items():
             if array is not None:
                 np.save(self.folder / f"{name}.npy", np.asarray(array))
@@ -145,14 +147,20 @@ def map_array(path: Path) -> np.ndarray:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        # An empty array cannot be mapped, but it can be read.
-        try:
-            array = np.load(path, allow_pickle=False)
-        except (ValueError, EOFError, OSError):
-            array = None
-        if array is not None and array.size == 0:
+        if (array := _empty_array(path)) is not None:  # nothing cannot be mapped, but it can be read
             return array
         raise InputError(f"{path} cannot be read ({error}): it may be cut off; build the PatchSet again.") from error
+
+
+def _empty_array(path: Path) -> np.ndarray | None:
+    """The array of a .npy file that is a header and nothing else; None for any other file."""
+    try:
+        if path.stat().st_size > 1024:
+            return None
+        array: np.ndarray = np.load(path, allow_pickle=False)
+        return array if array.size == 0 else None
+    except (ValueError, EOFError, OSError, MemoryError):
+        return None
 
 
 def check_arrays(patchset: PatchSet, where: str) -> None:
@@ -179,7 +187,7 @@ def random_test_pairs(patchset: PatchSet, count: int, seed: int = 0) -> np.ndarr
     """Balanced verification pairs in the PhotoTour sense: (count, 3) with half matching, half of different points.
 
     Matching pairs are two different patches of one point; non-matching ones are patches of two points that do not conflict.
-    Fewer come back where the set cannot give `count` distinct matching pairs.
+    Fewer come back where the set has hardly more than `count` distinct pairs.
     """
     rng = np.random.default_rng([seed, 0x7E57])
     order = np.argsort(patchset.point_id, kind="stable")
@@ -196,15 +204,27 @@ def random_test_pairs(patchset: PatchSet, count: int, seed: int = 0) -> np.ndarr
     matching = np.sort(np.stack([order[start[point] + first], order[start[point] + second]], axis=1), axis=1)
     matching = np.unique(matching, axis=0)
     matching = rng.permutation(matching)[: count // 2]
-    other = rng.integers(len(patchset), size=(4 * len(matching) + 64, 2))
-    id_a, id_b = patchset.point_id[other[:, 0]], patchset.point_id[other[:, 1]]
-    allowed = id_a != id_b
-    if patchset.conflicts is not None and len(patchset.conflicts):
-        allowed &= ~pairs_in(np.stack([id_a, id_b], 1), np.asarray(patchset.conflicts))
-    other = other[allowed][: len(matching)]
+    other = _different_points(patchset, rng, len(matching))
+    matching = matching[: len(other)]
     pairs = np.concatenate([matching, other])
     labels = np.repeat([1, 0], [len(matching), len(other)])
     return rng.permutation(np.column_stack([pairs, labels]).astype(np.int64))
+
+
+def _different_points(patchset: PatchSet, rng: np.random.Generator, count: int) -> np.ndarray:
+    """Up to `count` pairs of patches (count, 2) of two points that do not conflict; fewer only where hardly any exist."""
+    found, number = [np.empty((0, 2), dtype=np.int64)], 0
+    for _ in range(1000):
+        drawn = rng.integers(len(patchset), size=(4 * count + 64, 2))
+        points = patchset.point_id[drawn]
+        allowed = points[:, 0] != points[:, 1]
+        if patchset.conflicts is not None and len(patchset.conflicts):
+            allowed &= ~pairs_in(points, np.asarray(patchset.conflicts))
+        found.append(drawn[allowed])
+        number += len(found[-1])
+        if number >= count:
+            break
+    return np.concatenate(found)[:count]
 
 
 def pairs_in(pairs: np.ndarray, known: np.ndarray) -> np.ndarray:

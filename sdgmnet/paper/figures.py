@@ -89,7 +89,9 @@ def _heat_panel(
     relative = theta[None, :] - theta[:, None]  # columns θ⁺, rows θ⁻
     product = w_neg[:, None] * w_pos[None, :] * coupled_weight(relative, rel[0], rel[1], margin)
     extent = (0.0, float(theta[-1]), 0.0, float(theta[-1]))
-    image = axis.imshow(product.numpy(), origin="lower", extent=extent, cmap=matplotlib.colormaps["YlOrRd"], aspect="auto")
+    image = axis.imshow(
+        product.numpy(), origin="lower", extent=extent, cmap=matplotlib.colormaps["YlOrRd"], aspect="auto"
+    )
     axis.set(xlabel=r"$\theta^+$ (rad)", ylabel=r"$\theta^-$ (rad)", title=r"(d) $w_s^+ w_s^- w_c$")
     figure.colorbar(image, ax=axis)
 

@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -83,22 +83,43 @@ def train(
 ) -> dict[str, Any]:
     """Train, or go on training, in the folder `out`; returns what is also written there as results.json."""
     out, console = Path(out), console or Console(stderr=True)
-    with run_lock(out):
+    with ExitStack() as held:
         config = _settle(config, out, resume, console)
+        if resume:
+            held.enter_context(run_lock(out))
         sources = open_sources(config.data, config.holdout, progress=console.is_terminal)
-        _check_data(sources, out, resume)
         run = start(config, sources.train)
         if resume:
-            state, complaints = load_checkpoint(out / "checkpoints")
-            for complaint in complaints:
-                console.print(f"[yellow]{complaint} Using the one before.[/]")
-            run.restore(state)
-            console.print(f"Resuming at step {run.step} of {config.iterations}.")
-        log = RunLog(out / "log.jsonl", keep_bytes=state["log_bytes"] if resume else None)
+            log = _restore(run, sources, out, console)
+        else:  # nothing is written before the input proved good
+            held.enter_context(run_lock(out))
+            log = _begin(run, sources, out)
         with Display(console, run.config, out, run.step) as display, stop_signals() as stopping:
             display.introduce(sources, run.device)
-            _iterate(run, sources.test, out, log, display, stopping)
-            return _finish(run, sources, out, display)
+            last = _iterate(run, sources.test, out, log, display, stopping)
+            return _finish(run, sources, last, out, display)
+
+
+def _begin(run: Run, sources: Sources, out: Path) -> RunLog:
+    """A new run's first files; a run can be resumed from the moment its configuration is there."""
+    log = RunLog(out / "log.jsonl")
+    write_json(out / "data.json", fingerprints(sources))
+    save_checkpoint(out / "checkpoints", 0, run.state(log))
+    run.config.save(out / "config.json")
+    return log
+
+
+def _restore(run: Run, sources: Sources, out: Path, console: Console) -> RunLog:
+    before, now = read_json(out / "data.json"), fingerprints(sources)
+    if before != now:
+        changed = sorted(name for name in set(before) | set(now) if before.get(name) != now.get(name))
+        raise InputError(f"the data changed since the run began ({', '.join(changed)}): resume needs the same sets.")
+    state, complaints = load_checkpoint(out / "checkpoints")
+    for complaint in complaints:
+        console.print(f"[yellow]{complaint} Using the one before.[/]")
+    run.restore(state)
+    console.print(f"Resuming at step {run.step} of {run.config.iterations}.")
+    return RunLog(out / "log.jsonl", keep_bytes=state["log_bytes"])
 
 
 def start(config: TrainConfig, patchsets: Sequence[PatchSet]) -> Run:
@@ -184,14 +205,15 @@ def evaluate(run: Run, tests: Sequence[PatchSet]) -> dict[str, float]:
 
 def _iterate(
     run: Run, tests: Sequence[PatchSet], out: Path, log: RunLog, display: Display, stopping: Callable[[], bool]
-) -> None:
+) -> dict[str, float]:
+    """From the run's step to its last; returns the final evaluation."""
     config, evaluation_steps = run.config, run.config.evaluation_steps()
-    last_saved = time.monotonic()
+    last_saved, scores = time.monotonic(), dict[str, float]()
     while True:
         if tests and run.step in evaluation_steps:
-            _evaluate_and_keep_best(run, tests, out, log, display)
+            scores = _evaluate_and_keep_best(run, tests, out, log, display)
         if run.step == config.iterations:
-            return
+            return scores
         try:
             value = iterate_once(run)
         except InputError as error:  # the loss refuses descriptors that are not finite
@@ -239,7 +261,9 @@ def _epoch_line(run: Run) -> dict[str, float]:
     }
 
 
-def _evaluate_and_keep_best(run: Run, tests: Sequence[PatchSet], out: Path, log: RunLog, display: Display) -> None:
+def _evaluate_and_keep_best(
+    run: Run, tests: Sequence[PatchSet], out: Path, log: RunLog, display: Display
+) -> dict[str, float]:
     scores = evaluate(run, tests)
     log.write("evaluation", run.step, fpr95=scores)
     display.evaluated(run.step, scores)
@@ -247,6 +271,7 @@ def _evaluate_and_keep_best(run: Run, tests: Sequence[PatchSet], out: Path, log:
     if run.step and scores["mean"] < run.best.get("mean", np.inf):
         run.best = {"step": run.step, **scores}
         save_encoder(run.encoder, out / "best.safetensors", _card(run, run.best))
+    return scores
 
 
 def _card(run: Run, scores: dict[str, Any]) -> dict[str, Any]:
@@ -263,9 +288,8 @@ def _card(run: Run, scores: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _finish(run: Run, sources: Sources, out: Path, display: Display) -> dict[str, Any]:
+def _finish(run: Run, sources: Sources, last: dict[str, float], out: Path, display: Display) -> dict[str, Any]:
     """Last weights, the final figures and the angles that Fig. 2 is drawn from."""
-    last = evaluate(run, sources.test) if sources.test else {}
     save_encoder(run.encoder, out / "last.safetensors", _card(run, last))
     if not sources.test:  # nothing to choose by: the last is the best there is
         save_encoder(run.encoder, out / "best.safetensors", _card(run, last))
@@ -301,9 +325,7 @@ def _settle(config: TrainConfig, out: Path, resume: bool, console: Console) -> T
     if not resume:
         if path.exists():
             raise InputError(f"{out} already holds a run: add --resume to go on with it, or choose another -o.")
-        config = replace(config, threads=config.threads or torch.get_num_threads())
-        config.save(path)
-        return config
+        return replace(config, threads=config.threads or torch.get_num_threads())
     if not path.exists():
         raise InputError(f"{out} holds no run to resume: start it without --resume.")
     saved = TrainConfig.load(path)
@@ -319,18 +341,9 @@ def _settle(config: TrainConfig, out: Path, resume: bool, console: Console) -> T
     return config
 
 
-def _check_data(sources: Sources, out: Path, resume: bool) -> None:
-    """Remember what the run was trained on, and refuse to go on with anything else."""
-    now = {patchset.name: fingerprint(patchset) for patchset in [*sources.train, *sources.test]}
-    path = out / "data.json"
-    if resume:
-        if (before := read_json(path)) != now:
-            changed = sorted(name for name in set(before) | set(now) if before.get(name) != now.get(name))
-            raise InputError(
-                f"the data changed since the run began ({', '.join(changed)}): resume needs the same sets."
-            )
-    else:
-        write_json(path, now)
+def fingerprints(sources: Sources) -> dict[str, str]:
+    """What the run was trained on and measured with, to refuse to go on with anything else."""
+    return {patchset.name: fingerprint(patchset) for patchset in [*sources.train, *sources.test]}
 
 
 def fingerprint(patchset: PatchSet) -> str:

@@ -46,7 +46,7 @@ def augmentation(turns: list[float], crops: list[tuple[float, ...]]) -> Augmenta
     return Augmentation(np.array(turns), np.array(crops))
 
 
-# ---------------------------------------------------------------------------------------------------------------- sampling
+# ------------------------------------------------------------------------------------------------------ sampling
 
 
 def test_batches_are_distinct_points_with_two_distinct_patches() -> None:
@@ -92,7 +92,7 @@ def test_points_with_one_patch_are_never_drawn() -> None:
 
 
 def test_conflicting_points_are_never_together() -> None:
-    """40 points in ten groups whose members all conflict, one way round or the other, and a second set with the same ids."""
+    """40 points in ten groups whose members conflict, one way round or the other; a second set has the same ids."""
     ids = np.repeat(np.arange(40) * 3 + 1, 2)
     conflicts = [
         (3 * a + 1, 3 * b + 1) if (a + b) % 2 else (3 * b + 1, 3 * a + 1)
@@ -147,7 +147,7 @@ def test_steps_and_seeds_differ() -> None:
 
 
 def test_every_point_is_equally_likely() -> None:
-    """Whatever the number of its patches: chi-square over 30 points, and over the ordered pairs of one point's patches."""
+    """Whatever the number of its patches: chi-square over 30 points, and over ordered pairs of a point's patches."""
     ids = np.repeat(np.arange(30), [2] * 10 + [4] * 10 + [12] * 10)
     sampler = PairSampler([blank_set(ids)], seed=0)
     drawn = np.concatenate([sampler.indices(step, 10) for step in range(1500)], axis=1)
@@ -182,7 +182,7 @@ def test_patches_by_number_run_through_all_sets() -> None:
     assert np.array_equal(sampler.patches(numbers), np.array(expected))
 
 
-# -------------------------------------------------------------------------------------------------------------- augmentation
+# -------------------------------------------------------------------------------------------------- augmentation
 
 
 @pytest.fixture(scope="module")
@@ -289,7 +289,7 @@ def test_quarter_turns_and_flips_are_numpys() -> None:
             assert np.array_equal(result[row, member], expected)
 
 
-# ------------------------------------------------------------------------------------------------------------------ batch
+# --------------------------------------------------------------------------------------------------------- batch
 
 
 def test_batch_without_augmentation_is_the_halved_patches() -> None:

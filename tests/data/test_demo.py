@@ -51,7 +51,7 @@ def within(a: Keypoints, i: int, b: Keypoints, j: int, borders: tuple[float, flo
     return distance <= borders[0] and octaves <= borders[1] and turn <= borders[2]
 
 
-# ---------------------------------------------------------------------------------------------------------------- geometry
+# ------------------------------------------------------------------------------------------------------ geometry
 
 
 def test_carry_is_the_numeric_derivative_of_the_homography() -> None:
@@ -149,7 +149,8 @@ def test_undecided_pairs_hold_whichever_way_round_they_are_seen() -> None:
         if i < j and (within(keypoints, i, keypoints, j, UNDECIDED) or within(keypoints, j, keypoints, i, UNDECIDED))
     }
     one_way = sum(
-        within(keypoints, i, keypoints, j, UNDECIDED) != within(keypoints, j, keypoints, i, UNDECIDED) for i, j in expected
+        within(keypoints, i, keypoints, j, UNDECIDED) != within(keypoints, j, keypoints, i, UNDECIDED)
+        for i, j in expected
     )
     assert len(expected) > 10 and one_way > 0
     pairs = [tuple(sorted(pair)) for pair in undecided_pairs(keypoints, points).tolist()]
@@ -206,7 +207,7 @@ def test_missing_pictures_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         read_picture(TEST_PICTURES[0])
 
 
-# -------------------------------------------------------------------------------------------------------------------- sets
+# ---------------------------------------------------------------------------------------------------------- sets
 
 
 def test_training_and_test_pictures_are_disjoint(sets: Sets) -> None:
@@ -225,14 +226,6 @@ def test_no_patch_is_in_both_sets(sets: Sets) -> None:
     assert not train & test
 
 
-def test_points_of_different_pictures_have_different_ids() -> None:
-    """Two pictures are the first one followed by the second, whose points are counted on."""
-    first, both = build("first", TEST_PICTURES[:1]), build("both", TEST_PICTURES[:2])
-    assert len(both) > len(first)
-    _, counts = np.unique(both.point_id, return_counts=True)
-    assert counts.max() <= VIEWS
-
-
 def test_building_again_gives_the_same_arrays() -> None:
     picture = TEST_PICTURES[:1]
     once, again = build("once", picture), build("again", picture)
@@ -244,6 +237,7 @@ def test_building_again_gives_the_same_arrays() -> None:
 
 
 def test_every_point_has_two_patches_or_more_and_not_more_than_views(sets: Sets) -> None:
+    """More patches than views would mean that points of different pictures share a number."""
     for patchset in sets:
         _, counts = np.unique(patchset.point_id, return_counts=True)
         assert counts.min() >= 2 and counts.max() <= patchset.origin["views"]
@@ -254,7 +248,7 @@ def test_test_pairs_are_labelled_by_points_and_avoid_conflicts(sets: Sets) -> No
     _, test = sets
     pairs, conflicts = test.test_pairs, test.conflicts
     assert pairs is not None and conflicts is not None
-    assert len(pairs) == demo.TEST_PAIRS and int(pairs[:, 2].sum()) == demo.TEST_PAIRS // 2
+    assert 1000 < len(pairs) <= demo.TEST_PAIRS and 2 * int(pairs[:, 2].sum()) == len(pairs)
     first, second = test.point_id[pairs[:, 0]], test.point_id[pairs[:, 1]]
     assert np.array_equal(pairs[:, 2] == 1, first == second)
     assert (pairs[:, 0] != pairs[:, 1]).all()

@@ -50,7 +50,7 @@ def assert_refused(folder: Path, message: str = "") -> None:
     assert message in str(caught.value)
 
 
-# ---------------------------------------------------------------------------------------------------------------- round trip
+# ---------------------------------------------------------------------------------------------------- round trip
 
 
 def test_round_trip_with_all_arrays(folder: Path) -> None:
@@ -110,7 +110,7 @@ def test_with_test_pairs_leaves_the_original(folder: Path) -> None:
 
 
 def large_set(folder: Path, count: int, byte_count: int) -> Path:
-    """A folder whose patches.npy has a header for `count` patches and `byte_count` bytes that take no room on the disk."""
+    """patches.npy has a header for `count` patches and `byte_count` bytes that take no room on the disk."""
     folder.mkdir()
     with open(folder / "patches.npy", "wb") as stream:
         header = {"descr": "|u1", "fortran_order": False, "shape": (count, 64, 64)}
@@ -129,7 +129,7 @@ def test_opening_does_not_read_the_patches(tmp_path: Path) -> None:
     assert len(opened) == 500_000 and not opened.patches[-1].any()
 
 
-# ------------------------------------------------------------------------------------------------------------------ damage
+# -------------------------------------------------------------------------------------------------------- damage
 
 
 def test_what_is_no_patchset_is_named(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_pickled_arrays_are_refused_and_never_run(folder: Path, tmp_path: Path) 
     assert not (tmp_path / "sprung").exists()
 
 
-# ------------------------------------------------------------------------------------------------------------------ writer
+# -------------------------------------------------------------------------------------------------------- writer
 
 
 def test_writer_streams_blocks(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_saving_never_replaces(folder: Path) -> None:
     assert [path.name for path in folder.parent.iterdir()] == ["scene"]
 
 
-# ------------------------------------------------------------------------------------------------------------------ pairs
+# --------------------------------------------------------------------------------------------------------- pairs
 
 
 def unordered(pairs: np.ndarray) -> list[tuple[int, int]]:

@@ -44,7 +44,7 @@ def opencv_threads() -> Iterator[None]:
     cv2.setNumThreads(threads)
 
 
-# -------------------------------------------------------------------------------------------------------------------- detect
+# -------------------------------------------------------------------------------------------------------- detect
 
 
 def test_detection_is_a_function_of_the_picture(picture: np.ndarray, opencv_threads: None) -> None:
@@ -97,10 +97,10 @@ def test_select(picture: np.ndarray) -> None:
     assert len(found.select(found.sigma > 1e9).xy) == 0
 
 
-# ----------------------------------------------------------------------------------------------------------------------- cut
+# ----------------------------------------------------------------------------------------------------------- cut
 
 
-@pytest.mark.parametrize("sigma", [1.7, 2.5, 5.37, 9.0, 13.0])
+@pytest.mark.parametrize("sigma", [1.7, 2.5, 4.3, 9.0, 13.0])
 @pytest.mark.parametrize("angle", [0.0, 0.6, np.pi / 2, -2.3, 4.0])
 def test_cells_lie_where_they_should(sigma: float, angle: float) -> None:
     """On pictures whose grey level is the coordinate, a patch shows where each of its cells was read."""
@@ -157,7 +157,7 @@ def correlation(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def test_patches_follow_a_turn_of_the_picture(picture: np.ndarray) -> None:
-    """40 degrees clockwise about the centre; the keypoints are carried along. With the angle's sign turned round they do not."""
+    """40 degrees clockwise about the centre, the keypoints carried along; the other sign of the angle must not fit."""
     height, width = picture.shape
     turn = math.radians(40)
     centre = np.array([(width - 1) / 2, (height - 1) / 2])

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.loss.reference import SDGMReference
 from torch.nn.functional import normalize
 
 from sdgmnet import SDGMLoss
 from sdgmnet.loss.weights import coupled_weight, self_weight
+from tests.loss.reference import SDGMReference
 
 STEPS = 50
 DIM = 16

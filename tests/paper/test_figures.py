@@ -32,7 +32,7 @@ def test_training_curves(tmp_path: Path, evaluated: bool) -> None:
     log = RunLog(tmp_path / "log.jsonl")
     names = ["theta_pos_mean", "theta_pos_std", "theta_neg_mean", "theta_neg_std", "power_pos", "power_neg"]
     for step in (1, 2, 3):
-        log.write("epoch", step, **{name: 0.5 for name in names}, **{f"running_{name}": 0.6 for name in names})
+        log.write("epoch", step, **dict.fromkeys(names, 0.5), **{f"running_{name}": 0.6 for name in names})
         if evaluated:
             log.write("evaluation", step, fpr95={"nd": 0.1 / step, "mean": 0.1 / step})
     draw_training(log.path, tmp_path / "training.png", {"SIFT": 0.2})

@@ -184,13 +184,15 @@ def test_nan_stops_the_run_and_keeps_the_checkpoint(
             with torch.no_grad():
                 next(run.encoder.parameters()).fill_(float("nan"))
             if how == "loss":
-                monkeypatch.setattr(SDGMLoss, "forward", lambda *_, **__: torch.tensor(float("nan"), requires_grad=True))
+                monkeypatch.setattr(
+                    SDGMLoss, "forward", lambda *_, **__: torch.tensor(float("nan"), requires_grad=True)
+                )
         return original(run)
 
     monkeypatch.setattr(loop, "iterate_once", poisoned)
     with pytest.raises(TrainingStopped, match=r"step [78] of 12.*running powers"):
         train(config, tmp_path / "run", console=QUIET)
-    assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["checkpoint-000000005.pt"]
+    assert max(path.name for path in (tmp_path / "run/checkpoints").iterdir()) == "checkpoint-000000005.pt"
 
 
 def test_warm_start(config: TrainConfig, tmp_path: Path) -> None:
@@ -205,7 +207,24 @@ def test_too_few_points_and_unusable_device(config: TrainConfig, tmp_path: Path)
     with pytest.raises(InputError, match="--batch-size 60"):
         train(replace(config, batch_size=61), tmp_path / "run", console=QUIET)
     with pytest.raises(InputError, match="--device"):
-        train(replace(config, device="nonsense"), tmp_path / "other", console=QUIET)
+        train(replace(config, device="nonsense"), tmp_path / "run", console=QUIET)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_killed_before_its_first_checkpoint_resumes_from_the_start(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(config, tmp_path / "whole", console=QUIET)
+
+    def killed(run: loop.Run) -> float:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "iterate_once", killed)
+        with pytest.raises(MemoryError):
+            train(config, tmp_path / "parts", console=QUIET)
+    train(TrainConfig.load(tmp_path / "parts/config.json"), tmp_path / "parts", resume=True, console=QUIET)
+    assert same_weights(tmp_path / "whole/last.safetensors", tmp_path / "parts/last.safetensors")
 
 
 def test_tensorboard(config: TrainConfig, tmp_path: Path) -> None:
