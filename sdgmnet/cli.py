@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-from sdgmnet.errors import InputError
+from sdgmnet.errors import InputError, Stopped
 
 
 class Command(NamedTuple):
@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return dispatch(words)
     except InputError as error:
         return fail(str(error), 2)
+    except Stopped as stopped:
+        return fail(str(stopped), stopped.exit_code)
     except KeyboardInterrupt:
         return fail("interrupted.", 130)
     except BrokenPipeError:

@@ -21,8 +21,15 @@ class Contender(NamedTuple):
     trained_on: tuple[str, ...]  # names of the sets it was trained on; empty for hand-made ones
 
 
+def split_label(text: str) -> tuple[str, str]:
+    """Label and spec. Either may hold a "=" itself: the cut is the first that leaves something there is."""
+    cuts = [("", text)] + [(text[:i], text[i + 1 :]) for i, letter in enumerate(text) if letter == "="]
+    there = (cut for cut in cuts if cut[1] in HANDCRAFTED or (cut[1] and Path(cut[1]).exists()))
+    return next(there, cuts[min(1, len(cuts) - 1)])
+
+
 def parse_contender(text: str) -> Contender:
-    label, _, spec = ("", "", text) if Path(text).exists() else text.rpartition("=")  # a path may hold a "=" itself
+    label, spec = split_label(text)
     if spec in HANDCRAFTED:
         return Contender(label or spec, HANDCRAFTED[spec], ())
     path = Path(spec)

@@ -1,5 +1,21 @@
-"""The one exception a user meets: a sentence that says what is wrong, where, and what to do."""
+"""What a user can meet: a sentence that says what is wrong, where, and what to do."""
 
 
 class InputError(ValueError):
     """Input that cannot be used as given. The command line prints its text and exits with code 2."""
+
+
+class Stopped(RuntimeError):
+    """Work that ended before its end, in an orderly way. The command line prints its text and exits with `exit_code`."""
+
+    exit_code = 1
+
+
+class Interrupted(Stopped):
+    """A person or the system asked to stop; what can be resumed has been saved."""
+
+    exit_code = 130
+
+
+class TrainingStopped(Stopped):
+    """A run that cannot go on, with the reason and where its last checkpoint is."""

@@ -1,5 +1,7 @@
 """Nothing half-written: every file and folder is made beside its place and renamed when it is whole."""
 
+import errno
+import glob
 import json
 import os
 import shutil
@@ -13,8 +15,33 @@ from sdgmnet.errors import InputError
 
 
 def _beside(target: Path) -> Path:
+    """A place for the unfinished target. What processes that are gone left unfinished there is removed."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    return target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
+    for stale in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
+        owner = stale.name.split(".")[-2].split("-")[0]
+        if not (owner.isdigit() and _is_alive(int(owner))):
+            shutil.rmtree(stale) if stale.is_dir() else stale.unlink(missing_ok=True)
+    return target.with_name(f".{target.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.part")
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # there, but not ours
+        return True
+    return True
+
+
+@contextmanager
+def _disk_full_is_said(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise InputError(f"{target} cannot be written, the disk is full: free some space and run again.") from error
+        raise
 
 
 @contextmanager
@@ -23,10 +50,10 @@ def new_file(target: Path | str) -> Iterator[Path]:
     target = Path(target)
     part = _beside(target)
     try:
-        yield part
-        with open(part, "rb+") as written:
-            os.fsync(written.fileno())
-        os.replace(part, target)
+        with _disk_full_is_said(target):
+            yield part
+            _flush(part)
+            os.replace(part, target)
     finally:
         part.unlink(missing_ok=True)
 
@@ -36,14 +63,23 @@ def new_folder(target: Path | str) -> Iterator[Path]:
     """Yield an empty folder to fill; on success it is renamed to `target`, which must not hold anything yet."""
     target = Path(target)
     if target.is_file() or (target.is_dir() and any(target.iterdir())):
-        raise InputError(f"{target} already exists and is not empty: choose another folder or remove it first.")
+        raise InputError(f"{target} already exists and is not empty: choose another folder.")
     part = _beside(target)
     part.mkdir()
     try:
-        yield part
-        os.replace(part, target)
+        with _disk_full_is_said(target):
+            yield part
+            for written in part.rglob("*"):
+                if written.is_file():
+                    _flush(written)
+            os.replace(part, target)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _flush(path: Path) -> None:
+    with open(path, "rb+") as written:
+        os.fsync(written.fileno())
 
 
 def write_text(target: Path | str, text: str) -> None:

@@ -51,7 +51,9 @@ def prepare(patches: Tensor, patch_size: int) -> Tensor:
 
 
 def _is_floating(patches: np.ndarray | Tensor) -> bool:
-    return patches.is_floating_point() if isinstance(patches, Tensor) else bool(np.issubdtype(patches.dtype, np.floating))
+    return (
+        patches.is_floating_point() if isinstance(patches, Tensor) else bool(np.issubdtype(patches.dtype, np.floating))
+    )
 
 
 def _accepted(encoder: SDGMNet) -> tuple[tuple[int, int], tuple[int, int]]:

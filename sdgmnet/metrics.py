@@ -51,8 +51,11 @@ def pair_distances(
     describe: Callable[[np.ndarray], np.ndarray], patches: np.ndarray, pairs: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Distances (P,) float64 and labels (P,) bool of pairs (P, 3) of patch, patch, same. Every patch is described once."""
+    if len(pairs) == 0:
+        raise InputError("there are no test pairs to measure on.")
     needed, position = np.unique(pairs[:, :2], return_inverse=True)
-    descriptors = np.asarray(describe(patches[needed]))
+    blocks = range(0, len(needed), 8192)  # the patches of a whole benchmark would be close to a gigabyte
+    descriptors = np.concatenate([np.asarray(describe(patches[needed[start : start + 8192]])) for start in blocks])
     first, second = position.reshape(-1, 2).T
     distances = np.empty(len(pairs))
     for start in range(0, len(pairs), 16384):  # float64 of a block only

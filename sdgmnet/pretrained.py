@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from sdgmnet.encoders import ENCODERS, SDGMNet
 from sdgmnet.errors import InputError
@@ -20,7 +20,7 @@ def save_encoder(encoder: SDGMNet, path: Path | str, card: dict[str, Any]) -> No
     card = {"encoder": name, **card}
     tensors = {key: value.detach().cpu().contiguous() for key, value in encoder.state_dict().items()}
     with new_file(path) as part:
-        save_file(tensors, part, metadata={"card": json.dumps(card)})
+        part.write_bytes(save(tensors, metadata={"card": json.dumps(card)}))
     write_json(path.with_suffix(".json"), card)
 
 

@@ -42,6 +42,12 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
         (["train", "-o", "{tmp}/run", "--iterations", "0"], "--iterations"),
         (["evaluate", "phototour", "hog", "--data", "{tmp}/set"], "no contender"),
         (["evaluate", "phototour", "{tmp}/none.safetensors", "--data", "{tmp}/set"], "does not exist"),
+        (["evaluate", "phototour", "--data", "{tmp}/set"], "at least one contender"),
+        (["train", "-o", "{tmp}/run", "--data", "{tmp}/set", "{tmp}/set"], "more than once"),
+        (["train", "-o", "{tmp}/run", "--data", "{tmp}/set", "--learning-rate", "inf"], "finite"),
+        (["train", "-o", "{tmp}/run", "--data", "{tmp}/set", "--device", "meta"], "not supported"),
+        (["train", "-o", "{tmp}/run", "--loss", "magic"], "one of sdgm"),
+        (["demo", "-o", "{tmp}/", "--iterations", "-1"], "--iterations"),
         (["data", "phototour", "{tmp}/nowhere", "-o", "{tmp}/out"], "not a folder"),
         (["data", "export", "{tmp}", "-o", "{tmp}/out"], "not a PatchSet"),
     ],
@@ -87,11 +93,13 @@ def test_train_evaluate_export_round_trip(
     words = ["evaluate", "phototour", "sift", "rootsift", f"mine={out}", "--data", sets]
     assert main([*words, "-o", str(tmp_path / "results")]) == 0
     assert "mine" in capsys.readouterr().out
-    cells = json.loads((tmp_path / "results/results.json").read_text())["cells"]
-    assert [(cell["label"], cell["test"]) for cell in cells if cell["fpr95"] is None] == [("mine", "blobs1")]
+    lines = json.loads((tmp_path / "results/results.json").read_text())["lines"]
+    unseen = [(line["label"], row["test"]) for line in lines for row in line["rows"] if row["fpr95"] is None]
+    assert unseen == [("mine", "blobs1")]
     assert "| mine | blobs1 |" in (tmp_path / "results/table.md").read_text()
+    assert (tmp_path / "results/fpr95.png").stat().st_size > 5_000
     assert main([*words, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["cells"] == cells
+    assert json.loads(capsys.readouterr().out)["lines"] == lines
     exported = tmp_path / "exported"
     assert main(["data", "export", f"{sets}/blobs1", "-o", str(exported), "--contiguous-ids"]) == 0
     assert main(["data", "phototour", str(exported), "-o", str(tmp_path / "again")]) == 0

@@ -1,6 +1,6 @@
 """UBC PhotoTour: false positive rate at 95 % recall on labelled pairs of patches (Section IV-A, Table 1)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,52 +10,65 @@ from sdgmnet.data.patchset import PatchSet
 from sdgmnet.metrics import fpr_at_recall, pair_distances
 
 
-class Cell(NamedTuple):
-    """One train/test cell. `fpr95` is a fraction; None where the contender was trained on that set."""
+class Row(NamedTuple):
+    test: str
+    pairs: int
+    fpr95: float | None  # a fraction; None where the contender was trained on that set
+
+
+class Line(NamedTuple):
+    """One contender on all sets."""
 
     label: str
     trained_on: tuple[str, ...]
-    test: str
-    pairs: int
-    fpr95: float | None
+    rows: list[Row]
 
 
-def run(contenders: Sequence[Contender], patchsets: Sequence[PatchSet], convention: str = "hardnet") -> list[Cell]:
-    """Every contender on every set it was not trained on; the sets must come with test pairs."""
-    cells = []
-    for contender in contenders:
-        for patchset in patchsets:
-            seen = patchset.name in contender.trained_on
-            pairs = np.asarray(patchset.test_pairs)
-            score = None
-            if not seen:
-                score = fpr_at_recall(
-                    *pair_distances(contender.describe, patchset.patches, pairs), convention=convention
-                )
-            cells.append(Cell(contender.label, contender.trained_on, patchset.name, len(pairs), score))
-    return cells
-
-
-def table(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows in per cent: one line a contender, and a mean over all cells where a label was trained several times."""
-    tests = list(dict.fromkeys(cell.test for cell in cells))
-    lines = dict.fromkeys((cell.label, cell.trained_on) for cell in cells)
+def run(
+    describe_fn: Callable[[np.ndarray], np.ndarray],
+    patchsets: Sequence[PatchSet],
+    *,
+    skip: Sequence[str] = (),
+    convention: str = "hardnet",
+) -> list[Row]:
+    """FPR@95 of one describing function on each set, which must come with test pairs; sets in `skip` are left out."""
     rows = []
-    for label, trained_on in lines:
-        mine = [cell for cell in cells if (cell.label, cell.trained_on) == (label, trained_on)]
-        by_test = {cell.test: cell.fpr95 for cell in mine}
-        rows.append([label, "+".join(trained_on) or "-", *(_percent(by_test[test]) for test in tests), _mean(mine)])
-    for label in dict.fromkeys(label for label, _ in lines):
-        if sum(one == label for one, _ in lines) > 1:
-            everything = [cell for cell in cells if cell.label == label]
-            rows.append([f"{label}, all", "", *("" for _ in tests), _mean(everything)])
-    return ["descriptor", "trained on", *(f"{test} (%)" for test in tests), "mean (%)"], rows
+    for patchset in patchsets:
+        pairs, score = np.asarray(patchset.test_pairs), None
+        if patchset.name not in skip:
+            distances, labels = pair_distances(describe_fn, patchset.patches, pairs)
+            score = fpr_at_recall(distances, labels, convention=convention)
+        rows.append(Row(patchset.name, len(pairs), score))
+    return rows
+
+
+def compare(contenders: Sequence[Contender], patchsets: Sequence[PatchSet], convention: str = "hardnet") -> list[Line]:
+    """Every contender on every set it was not trained on."""
+    return [
+        Line(one.label, one.trained_on, run(one.describe, patchsets, skip=one.trained_on, convention=convention))
+        for one in contenders
+    ]
+
+
+def table(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
+    """Header and lines in per cent; a label that was trained several times also gets its mean over all cells."""
+    tests = [row.test for row in lines[0].rows] if lines else []
+    body = [
+        [line.label, "+".join(line.trained_on) or "-", *(_percent(row.fpr95) for row in line.rows), _mean(line.rows)]
+        for line in lines
+    ]
+    labels = [line.label for line in lines]
+    for label in dict.fromkeys(labels):
+        if labels.count(label) > 1:
+            everything = [row for line in lines if line.label == label for row in line.rows]
+            body.append([f"{label}, all", "", *("" for _ in tests), _mean(everything)])
+    return ["descriptor", "trained on", *(f"{test} (%)" for test in tests), "mean (%)"], body
 
 
 def _percent(fraction: float | None) -> str:
     return "-" if fraction is None else f"{100 * fraction:.2f}"
 
 
-def _mean(cells: Sequence[Cell]) -> str:
-    scores = [cell.fpr95 for cell in cells if cell.fpr95 is not None]
+def _mean(rows: Sequence[Row]) -> str:
+    scores = [row.fpr95 for row in rows if row.fpr95 is not None]
     return _percent(float(np.mean(scores))) if scores else "-"

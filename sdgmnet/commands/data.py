@@ -22,8 +22,11 @@ class PhototourArguments:
     """UBC PhotoTour subsets as PatchSets, one folder each below --out.
 
     Convert folders you have (info.txt, patches0000.bmp, m50_100000_100000_0.txt):
+
         sdgmnet data phototour downloads/liberty downloads/yosemite -o ubc
+
     Or fetch them first, several hundred megabytes each, over HTTPS; a broken download goes on where it stopped:
+
         sdgmnet data phototour liberty notredame yosemite --download -o ubc
     """
 
@@ -48,6 +51,9 @@ def phototour(words: list[str]) -> None:
             if not Path(name).is_dir():
                 raise InputError(f"{name} is not a folder: give the folder of a subset, or add --download to fetch it.")
         folders = [Path(name) for name in arguments.subsets]
+        for folder in folders:
+            if (arguments.out / folder.resolve().name).resolve() == folder.resolve():
+                raise InputError(f"{folder} would be converted into itself: choose another -o.")
         sets = [read_phototour(folder, arguments.out / folder.resolve().name, progress=True) for folder in folders]
     summarise(sets)
 

@@ -11,15 +11,16 @@ import tyro
 from rich.console import Console
 
 from sdgmnet.benchmarks import phototour as benchmark
-from sdgmnet.cli import fail
 from sdgmnet.contenders import Contender, parse_contender
-from sdgmnet.data.demo import read_demo
+from sdgmnet.data.sources import Sources, open_sources
 from sdgmnet.encoders import SDGMNet
+from sdgmnet.errors import InputError
 from sdgmnet.inference import describe_patches
 from sdgmnet.paper.figures import draw_fig2, draw_patches, draw_training
+from sdgmnet.pretrained import load_encoder
 from sdgmnet.report import deliver
 from sdgmnet.training.config import TrainConfig
-from sdgmnet.training.loop import Interrupted, train
+from sdgmnet.training.loop import train
 
 
 @dataclass(frozen=True)
@@ -32,18 +33,17 @@ class DemoArguments:
     """
 
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("demo")
-    """Folder for the table and the pictures."""
+    """Folder for the table and the pictures. An earlier demo's run in it is replaced."""
     iterations: int = 380
     """Length of the training; more is better."""
     batch_size: int = 64
+    """Matching pairs in a batch."""
     seed: int = 0
+    """Another seed, another run."""
 
 
-def main(words: list[str]) -> int:
+def main(words: list[str]) -> None:
     arguments = tyro.cli(DemoArguments, prog="sdgmnet demo", args=words)
-    console, began = Console(stderr=True), time.monotonic()
-    run = arguments.out / "run"
-    shutil.rmtree(run, ignore_errors=True)  # a demo starts from nothing each time
     config = TrainConfig(
         iterations=arguments.iterations,
         batch_size=arguments.batch_size,
@@ -54,40 +54,48 @@ def main(words: list[str]) -> int:
         evaluations=10,
         evaluation_pairs=1000,
     )
+    console, began = Console(stderr=True), time.monotonic()
+    run = arguments.out / "run"
+    remove_earlier_run(run)
     console.print("Cutting patches from scikit-image's pictures ...")
-    try:
-        train(config, run, console=console)
-    except Interrupted:
-        return fail(f"stopped; what was trained so far is in {run}.", 130)
-    trained_for = time.monotonic() - began
+    sources = open_sources(config.data)
+    train(config, run, sources=sources, console=console)
     console.print("Measuring on all test pairs ...")
-    _, test = read_demo()
+    scores = measure(config, run, sources, arguments.out)
+    draw_training(run / "log.jsonl", arguments.out / "training.png", scores)
+    draw_fig2(run / "angles.npz", arguments.out / "fig2.png", config.margin)
+    draw_patches(sources.test[0], arguments.out / "patches.png")
+    console.print(
+        f"Pictures: {arguments.out}/training.png, fig2.png, patches.png. {time.monotonic() - began:.0f} s in all."
+    )
+
+
+def remove_earlier_run(run: Path) -> None:
+    """A demo starts from nothing each time, but only a demo's run may be in its way."""
+    if (run / "config.json").exists() and TrainConfig.load(run / "config.json").data == ("demo",):
+        shutil.rmtree(run)
+    elif run.exists():
+        raise InputError(f"{run} is there already and is not the run of a demo: choose another -o.")
+
+
+def measure(config: TrainConfig, run: Path, sources: Sources, out: Path) -> dict[str, float]:
+    """FPR@95 of the net before and after, and of SIFT and RootSIFT; returns those of the latter two."""
     torch.manual_seed(config.seed)
-    untrained = SDGMNet().eval()
+    untrained, (trained, _) = SDGMNet().eval(), load_encoder(run / "last.safetensors")
     contenders = [
         Contender("untrained net", lambda patches: describe_patches(untrained, patches), ()),
         parse_contender("SIFT=sift"),
         parse_contender("RootSIFT=rootsift"),
-        parse_contender(f"SDGMNet, {arguments.iterations} iterations={run / 'last.safetensors'}"),
+        Contender(f"SDGMNet, {config.iterations} iterations", lambda patches: describe_patches(trained, patches), ()),
     ]
-    cells = benchmark.run(contenders, [test])
-    header, rows = benchmark.table(cells)
+    lines = benchmark.compare(contenders, sources.test)
+    header, body = benchmark.table(lines)
     results = {
         "iterations": config.iterations,
         "batch_size": config.batch_size,
-        "cells": [cell._asdict() for cell in cells],
+        "lines": [{**line._asdict(), "rows": [row._asdict() for row in line.rows]} for line in lines],
     }
-    deliver(
-        results, header[:-1], [row[:-1] for row in rows], arguments.out, as_json=False, title="FPR@95, lower is better"
-    )
-    references = {
-        cell.label: cell.fpr95 for cell in cells if cell.label in ("SIFT", "RootSIFT") and cell.fpr95 is not None
-    }
-    draw_training(run / "log.jsonl", arguments.out / "training.png", references)
-    draw_fig2(run / "angles.npz", arguments.out / "fig2.png", config.margin)
-    draw_patches(test, arguments.out / "patches.png")
-    console.print(
-        f"Pictures: {arguments.out}/training.png, fig2.png, patches.png. "
-        f"Data and training took {trained_for:.0f} s, all of it {time.monotonic() - began:.0f} s."
-    )
-    return 0
+    keep = [0, 2]  # one test set: its column says all
+    shown = [header[i] for i in keep], [[row[i] for i in keep] for row in body]
+    deliver(results, *shown, out, as_json=False, title="FPR@95, lower is better")
+    return {line.label: line.rows[0].fpr95 or 0.0 for line in lines if line.label in ("SIFT", "RootSIFT")}

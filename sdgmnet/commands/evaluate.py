@@ -8,7 +8,10 @@ import tyro
 
 from sdgmnet.benchmarks import phototour as benchmark
 from sdgmnet.contenders import parse_contender
-from sdgmnet.data.sources import open_patchsets, with_pairs
+from sdgmnet.data.sources import open_tests
+from sdgmnet.errors import InputError
+from sdgmnet.handcrafted import SIFT_VARIANT
+from sdgmnet.paper.figures import draw_fpr
 from sdgmnet.report import deliver
 
 
@@ -17,8 +20,10 @@ class PhototourArguments:
     """False positive rate at 95 % recall (FPR@95) on labelled pairs of patches: lower is better.
 
     Contenders are sift, rootsift, .safetensors files or run folders, each with an optional label in front:
+
         sdgmnet evaluate phototour sift rootsift mine=runs/liberty --data ubc -o results
-    A contender is not tested on a set that it was trained on; a label used for several trainings gets a mean over all cells.
+
+    A contender is not tested on a set it was trained on. A label used for several trainings gets a mean over all cells.
     """
 
     contenders: tyro.conf.Positional[tuple[str, ...]]
@@ -26,7 +31,7 @@ class PhototourArguments:
     data: tuple[str, ...] = ("demo",)
     """Test sets: PatchSets, PhotoTour folders, a folder of these, or "demo"."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
-    """Folder for results.json and table.md."""
+    """Folder for results.json, table.md and fpr95.png."""
     convention: Literal["hardnet", "exact"] = "hardnet"
     """How FPR@95 is counted: as HardNet and the authors, or tie-safe."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -36,9 +41,19 @@ class PhototourArguments:
 def phototour(words: list[str]) -> None:
     arguments = tyro.cli(PhototourArguments, prog="sdgmnet evaluate phototour", args=words)
     contenders = [parse_contender(text) for text in arguments.contenders]
-    patchsets = [with_pairs(one) for one in open_patchsets(arguments.data) if one.name != "demo-train"]
-    cells = benchmark.run(contenders, patchsets, arguments.convention)
-    header, rows = benchmark.table(cells)
-    results = {"convention": arguments.convention, "cells": [cell._asdict() for cell in cells]}
-    pairs = ", ".join(f"{one.name}: {len(one.test_pairs)} pairs" for one in patchsets if one.test_pairs is not None)
-    deliver(results, header, rows, arguments.out, arguments.json, title=f"FPR@95 ({pairs})")
+    if not contenders:
+        raise InputError("name at least one contender: sift, rootsift, a .safetensors file or the folder of a run.")
+    patchsets = open_tests(arguments.data)
+    lines = benchmark.compare(contenders, patchsets, arguments.convention)
+    header, body = benchmark.table(lines)
+    results = {
+        "convention": arguments.convention,
+        "sift": SIFT_VARIANT,
+        "lines": [{**line._asdict(), "rows": [row._asdict() for row in line.rows]} for line in lines],
+    }
+    pairs = ", ".join(f"{row.test}: {row.pairs} pairs" for row in lines[0].rows)
+    deliver(results, header, body, arguments.out, arguments.json, title=f"FPR@95 ({pairs})")
+    if arguments.out is not None:
+        draw_fpr(
+            [(line.label, {row.test: row.fpr95 for row in line.rows}) for line in lines], arguments.out / "fpr95.png"
+        )

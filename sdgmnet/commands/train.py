@@ -7,11 +7,10 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from sdgmnet.cli import fail
 from sdgmnet.errors import InputError
 from sdgmnet.paper.figures import draw_fig2, draw_training
 from sdgmnet.training.config import TrainConfig
-from sdgmnet.training.loop import Interrupted, TrainingStopped, train
+from sdgmnet.training.loop import train
 
 
 @dataclass(frozen=True)
@@ -22,8 +21,11 @@ class TrainArguments:
     Stop it with Ctrl-C and go on with --resume, to the same bits as if it had never stopped.
 
     The paper's full run on Liberty:
+
         sdgmnet train --data ubc --holdout notredame yosemite -o runs/liberty
+
     One that learns in minutes on a laptop:
+
         sdgmnet train --data demo --iterations 1000 --batch-size 64 -o runs/small
     """
 
@@ -34,22 +36,18 @@ class TrainArguments:
     config: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
 
 
-def main(words: list[str]) -> int:
+def main(words: list[str]) -> None:
     saved = _saved(words)
     arguments = (
         tyro.cli(TrainArguments, prog="sdgmnet train", args=words)
         if saved is None
         else tyro.cli(TrainArguments, prog="sdgmnet train", args=words, default=saved)
     )
-    try:
-        train(arguments.config, arguments.out, resume=arguments.resume, console=Console(stderr=True))
-    except Interrupted as stopped:
-        return fail(str(stopped), 130)
-    except TrainingStopped as stopped:
-        return fail(str(stopped), 1)
+    train(arguments.config, arguments.out, resume=arguments.resume, console=Console(stderr=True))
+    config = arguments.config
     draw_training(arguments.out / "log.jsonl", arguments.out / "training.png")
-    draw_fig2(arguments.out / "angles.npz", arguments.out / "fig2.png", margin=arguments.config.margin)
-    return 0
+    kinds = {"self_kind": config.self_weight, "coupled_kind": config.coupled_weight}
+    draw_fig2(arguments.out / "angles.npz", arguments.out / "fig2.png", config.margin, **kinds)
 
 
 def _saved(words: list[str]) -> TrainArguments | None:

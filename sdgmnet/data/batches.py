@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sdgmnet.data.patchset import PATCH_SIDE, PatchSet, pairs_in
+from sdgmnet.data.patchset import PATCH_SIDE, PatchSet
 from sdgmnet.errors import InputError
 from sdgmnet.resampling import halve, resample_matrix
 
@@ -46,19 +46,25 @@ class PairSampler:
             conflicts.append(_renumbered(patchset.conflicts, ids) + points)
             points += len(ids)
         self.order, self.start, self.size = np.concatenate(order), np.concatenate(start), np.concatenate(size)
-        self.conflicts = np.concatenate(conflicts)
         self.usable = np.flatnonzero(self.size >= 2)
-        self.conflicting = np.zeros(points, dtype=bool)
-        self.conflicting[self.conflicts.ravel()] = True
+        both_ways = np.concatenate([c for pairs in conflicts for c in (pairs, pairs[:, ::-1])])
+        both_ways = both_ways[np.argsort(both_ways[:, 0], kind="stable")]
+        self.rivals = both_ways[:, 1]  # of point k: from rivals_start[k] to rivals_start[k + 1]
+        self.rivals_start = np.searchsorted(both_ways[:, 0], np.arange(points + 1))
 
     def check_batch_size(self, batch_size: int) -> None:
         if batch_size < 2:
             raise InputError(f"a batch needs at least 2 pairs, not {batch_size}.")
         if batch_size > len(self.usable):
             names = ", ".join(patchset.name for patchset in self.patchsets)
+            smaller = (
+                f"use --batch-size {len(self.usable)} or less, or more data"
+                if len(self.usable) >= 2
+                else "use more data"
+            )
             raise InputError(
-                f"{names}: only {len(self.usable)} points have two patches, too few for batches of {batch_size} pairs; "
-                f"use --batch-size {max(2, len(self.usable))} or less, or more data."
+                f"{names}: only {len(self.usable)} points have two patches, too few for batches of {batch_size} pairs: "
+                f"{smaller}."
             )
 
     def indices(self, step: int, batch_size: int) -> np.ndarray:
@@ -85,12 +91,15 @@ class PairSampler:
     def _refused(self, points: np.ndarray) -> np.ndarray:
         """Which points conflict with one drawn before them."""
         refused = np.zeros(len(points), dtype=bool)
-        suspects = np.flatnonzero(self.conflicting[points])
-        if len(suspects) < 2:
+        number = self.rivals_start[points + 1] - self.rivals_start[points]
+        if not number.any():
             return refused
-        first, second = np.triu_indices(len(suspects), k=1)
-        clash = pairs_in(np.column_stack([points[suspects[first]], points[suspects[second]]]), self.conflicts)
-        refused[suspects[second[clash]]] = True
+        mine = np.repeat(np.arange(len(points)), number)  # position in the batch of each (point, rival)
+        within = np.arange(len(mine)) - np.repeat(np.cumsum(number) - number, number)
+        rival = self.rivals[self.rivals_start[points[mine]] + within]
+        by_point = np.argsort(points)
+        found = by_point[np.searchsorted(points, rival, sorter=by_point).clip(max=len(points) - 1)]
+        refused[mine[(points[found] == rival) & (found < mine)]] = True
         return refused
 
     def patches(self, indices: np.ndarray) -> np.ndarray:
@@ -130,7 +139,7 @@ def _renumbered(conflicts: np.ndarray | None, ids: np.ndarray) -> np.ndarray:
 
 
 def draw_augmentation(rng: np.random.Generator, count: int) -> Augmentation:
-    """The authors' geometry (PROTOCOLS of the published code): turn within 5 degrees, then a crop of 90 to 100 % of the area.
+    """The authors' geometry in the published code: turn within 5 degrees, then a crop of 90 to 100 % of the area.
 
     A crop's aspect ratio is log-uniform; a shape that does not fit is drawn again, ten times at most, then the whole patch.
     """

@@ -21,7 +21,7 @@ FORMAT = "sdgmnet-patchset-1"
 OPTIONAL_ARRAYS = ("test_pairs", "conflicts", "observations")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PatchSet:
     """Patches of one scene and the 3-D point each of them shows.
 
@@ -145,10 +145,13 @@ def map_array(path: Path) -> np.ndarray:
     if not path.exists():
         raise InputError(f"{path} is missing: the PatchSet is incomplete; build it again.")
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            raise ValueError("not one array")
+        return array
     except (ValueError, EOFError, OSError) as error:
-        if (array := _empty_array(path)) is not None:  # nothing cannot be mapped, but it can be read
-            return array
+        if (empty := _empty_array(path)) is not None:  # nothing cannot be mapped, but it can be read
+            return empty
         raise InputError(f"{path} cannot be read ({error}): it may be cut off; build the PatchSet again.") from error
 
 
@@ -177,8 +180,9 @@ def check_arrays(patchset: PatchSet, where: str) -> None:
             raise InputError(f"{where}: test_pairs must be integers (P, 3), not {pairs.dtype} {pairs.shape}.")
         if len(pairs) and (pairs[:, :2].min() < 0 or pairs[:, :2].max() >= len(patches)):
             raise InputError(f"{where}: test_pairs name patches outside 0..{len(patches) - 1}.")
-    if patchset.conflicts is not None and (patchset.conflicts.ndim != 2 or patchset.conflicts.shape[1] != 2):
-        raise InputError(f"{where}: conflicts must have shape (C, 2), not {patchset.conflicts.shape}.")
+    conflicts = patchset.conflicts
+    if conflicts is not None and (conflicts.ndim != 2 or conflicts.shape[1] != 2 or conflicts.dtype.kind not in "iu"):
+        raise InputError(f"{where}: conflicts must be integers (C, 2), not {conflicts.dtype} {conflicts.shape}.")
     if patchset.observations is not None and len(patchset.observations) != len(patches):
         raise InputError(f"{where}: {len(patches)} patches but {len(patchset.observations)} observations.")
 
@@ -211,10 +215,21 @@ def random_test_pairs(patchset: PatchSet, count: int, seed: int = 0) -> np.ndarr
     return rng.permutation(np.column_stack([pairs, labels]).astype(np.int64))
 
 
+def some_pairs(patchset: PatchSet, most: int | None) -> np.ndarray:
+    """At most `most` of the set's test pairs, as many matching as not where there are enough; the same ones every time."""
+    pairs = np.asarray(patchset.test_pairs)
+    if most is None or len(pairs) <= most:
+        return pairs
+    order = np.random.default_rng(0).permutation(len(pairs))
+    matching, other = order[pairs[order, 2] == 1], order[pairs[order, 2] != 1]
+    half = min(max(most // 2, most - len(other)), len(matching))
+    return pairs[np.sort(np.concatenate([matching[:half], other[: most - half]]))]
+
+
 def _different_points(patchset: PatchSet, rng: np.random.Generator, count: int) -> np.ndarray:
     """Up to `count` pairs of patches (count, 2) of two points that do not conflict; fewer only where hardly any exist."""
     found, number = [np.empty((0, 2), dtype=np.int64)], 0
-    for _ in range(1000):
+    for _ in range(50):
         drawn = rng.integers(len(patchset), size=(4 * count + 64, 2))
         points = patchset.point_id[drawn]
         allowed = points[:, 0] != points[:, 1]

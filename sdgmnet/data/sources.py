@@ -35,7 +35,18 @@ def open_sources(data: Sequence[str], holdout: Sequence[str] = (), progress: boo
 def open_patchsets(data: Sequence[str], progress: bool = False) -> list[PatchSet]:
     if not data:
         raise InputError("--data names no set: give folders of patches, or demo.")
-    return [patchset for name in data for patchset in _open_one(name, progress)]
+    found = [patchset for name in data for patchset in _open_one(name, progress)]
+    names = [patchset.name for patchset in found]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:  # a point given twice would be a negative of itself
+        raise InputError(f"--data gives {', '.join(twice)} more than once: name each set once.")
+    return found
+
+
+def open_tests(data: Sequence[str], progress: bool = False) -> list[PatchSet]:
+    """The sets to evaluate on, each with test pairs; `demo` means its test pictures."""
+    found = open_patchsets(data, progress)
+    return [with_pairs(one) for one in found if not (one.name == "demo-train" and "demo" in data)]
 
 
 def _open_one(name: str, progress: bool) -> list[PatchSet]:

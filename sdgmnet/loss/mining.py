@@ -1,7 +1,9 @@
 """Descriptors -> triplets: for each matching pair the nearest negative, as HardNet, with an anti-noise threshold."""
 
+import functools
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +27,18 @@ class Triplets(NamedTuple):
         return self.theta_pos - self.theta_neg
 
 
+def in_full_precision(mine: Callable[..., Triplets]) -> Callable[..., Triplets]:
+    """Mining decides by small differences of cosines: inside an autocast region it still runs in float32 or better."""
+
+    @functools.wraps(mine)
+    def call(first: Tensor, *others: Any) -> Triplets:
+        with torch.autocast(first.device.type, enabled=False):
+            return mine(first, *others)
+
+    return call
+
+
+@in_full_precision
 def hardest_in_batch(anchor: Tensor, positive: Tensor, min_negative_angle: float) -> Triplets:
     """Nearest negative of each pair over the four comparisons a-p, p-a, a-a, p-p.
 
@@ -50,11 +64,12 @@ def hardest_in_batch(anchor: Tensor, positive: Tensor, min_negative_angle: float
     return Triplets(angle(a, p), _angle_of_rows(both, left, right), highest > _NEVER)
 
 
+@in_full_precision
 def hardest_by_label(embeddings: Tensor, labels: Tensor, min_negative_angle: float) -> Triplets:
     """The same for labelled embeddings (M, D), labels (M,): one row for every pair of samples with one label.
 
     The candidate of another label is its sample nearest to either end of the row, and a label whose candidate lies within
-    `min_negative_angle` is no candidate at all. Labels seen once serve as negatives only.
+    `min_negative_angle` is no candidate at all. Labels seen once serve as negatives only. Memory grows with rows times M.
     """
     check_labelled(embeddings, labels)
     x = _at_least_float32(embeddings)

@@ -81,8 +81,19 @@ class SDGMLoss(nn.Module):
         power_adjustment: bool = True,
     ) -> None:
         super().__init__()
-        _check_options(margin, alpha, decay, warmup, initial_power, min_negative_angle, self_weight, coupled_weight)
-        self.margin, self.alpha, self.warmup = margin, alpha, warmup
+        _check_options(
+            margin,
+            alpha,
+            decay,
+            warmup,
+            initial_power,
+            min_negative_angle,
+            threshold_start,
+            self_weight,
+            coupled_weight,
+        )
+        self.margin, self.warmup = margin, warmup
+        self.alpha = alpha if power_adjustment else 1.0
         self.initial_power = initial_power
         self.min_negative_angle, self.threshold_start = min_negative_angle, threshold_start
         self.self_weight, self.coupled_weight = self_weight, coupled_weight
@@ -93,7 +104,8 @@ class SDGMLoss(nn.Module):
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
         """progress is the share of training done, in [0, 1]: it decides only whether the loss is still warming up."""
         triplets = hardest_in_batch(anchor, positive, self.threshold(progress))
-        return pseudo_loss(triplets, *self.modulate(triplets, progress))
+        w_pos, w_neg = self.modulate(triplets, progress)  # no gradient: statistics, weights, powers
+        return pseudo_loss(triplets, w_pos, w_neg, self.alpha)
 
     def from_labels(self, embeddings: Tensor, labels: Tensor, *, progress: float = 1.0) -> Tensor:
         """The same for labelled embeddings (M, D), labels (M,): every pair with one label is a row, see `hardest_by_label`.
@@ -101,7 +113,8 @@ class SDGMLoss(nn.Module):
         Equal to ``loss(anchor, positive)`` where each label occurs twice.
         """
         triplets = hardest_by_label(embeddings, labels, self.threshold(progress))
-        return pseudo_loss(triplets, *self.modulate(triplets, progress))
+        w_pos, w_neg = self.modulate(triplets, progress)  # no gradient: statistics, weights, powers
+        return pseudo_loss(triplets, w_pos, w_neg, self.alpha)
 
     def threshold(self, progress: float) -> float:
         """The anti-noise threshold in radians at this point of training."""
@@ -109,7 +122,7 @@ class SDGMLoss(nn.Module):
 
     @torch.no_grad()
     def modulate(self, triplets: Triplets, progress: float) -> tuple[Tensor, Tensor]:
-        """Algorithm 1 between mining and pseudo loss: statistics, weights, powers. Returns the factors of θ⁺ and θ⁻."""
+        """Algorithm 1 between mining and pseudo loss: statistics, weights, powers. Returns weights over powers."""
         theta_pos, theta_neg, admissible = (part.detach() for part in triplets)
         statistics = self.statistics
         batch = batch_moments(theta_pos, theta_neg, admissible)
@@ -137,12 +150,17 @@ class SDGMLoss(nn.Module):
         if not self.power_adjustment:
             return w_pos / rows, w_neg / rows
         expected = torch.where(statistics.steps[1] > 0, statistics.powers, initial_power).to(theta_pos.dtype)
-        return self.alpha * w_pos / expected[0], w_neg / expected[1]
+        return w_pos / expected[0], w_neg / expected[1]
+
+    def running(self) -> dict[str, float]:
+        """The running statistics of Eq. (14) by name, for logging."""
+        moments, powers = self.statistics.moments.flatten().tolist(), self.statistics.powers.tolist()
+        return dict(zip(SDGMReport._fields, [*moments, *powers], strict=False))
 
 
-def pseudo_loss(triplets: Triplets, factor_pos: Tensor, factor_neg: Tensor) -> Tensor:
-    """Eq. (15): weighted angles, the weights being constants. A factor of 0 silences whatever its angle is."""
-    return (factor_pos * triplets.theta_pos).sum() - (factor_neg * triplets.theta_neg).sum()
+def pseudo_loss(triplets: Triplets, w_pos: Tensor, w_neg: Tensor, alpha: float) -> Tensor:
+    """Eq. (15): angles weighted by constants, which are already divided by the running powers."""
+    return alpha * (w_pos * triplets.theta_pos).sum() - (w_neg * triplets.theta_neg).sum()
 
 
 def _check_options(
@@ -152,6 +170,7 @@ def _check_options(
     warmup: float,
     initial_power: float | None,
     min_negative_angle: float,
+    threshold_start: float,
     self_weight: str,
     coupled_weight: str,
 ) -> None:
@@ -160,10 +179,13 @@ def _check_options(
             raise InputError(f"SDGMLoss: {sentence}.")
 
     demand(0 <= margin < 1, f"margin is a probability below 1, not {margin}")
-    demand(alpha > 0, f"alpha must be positive, not {alpha}")
+    demand(0 < alpha < math.inf, f"alpha must be positive, not {alpha}")
     demand(0 <= decay < 1, f"decay must lie in [0, 1), not {decay}")
     demand(0 <= warmup <= 1, f"warmup is a share of training in [0, 1], not {warmup}")
-    demand(initial_power is None or initial_power > 0, f"initial_power must be positive, not {initial_power}")
+    demand(
+        initial_power is None or 0 < initial_power < math.inf, f"initial_power must be positive, not {initial_power}"
+    )
+    demand(0 <= threshold_start <= 1, f"threshold_start is a share of training in [0, 1], not {threshold_start}")
     demand(0 <= min_negative_angle < math.pi, f"min_negative_angle is in radians, in [0, pi), not {min_negative_angle}")
     demand(self_weight in SELF_WEIGHTS, f"self_weight is one of {', '.join(SELF_WEIGHTS)}, not {self_weight!r}")
     demand(

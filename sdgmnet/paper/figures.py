@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.files import new_file
-from sdgmnet.loss.weights import coupled_weight, self_weight
+from sdgmnet.loss.weights import SELF_WEIGHTS, coupled_weight
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.log import read_log
 
@@ -30,21 +30,28 @@ def save_figure(figure: Figure, path: Path | str) -> None:
         figure.savefig(part, format="png", dpi=150)
 
 
-def draw_fig2(angles_path: Path | str, path: Path | str, margin: float = 0.6) -> None:
+def draw_fig2(
+    angles_path: Path | str,
+    path: Path | str,
+    margin: float = 0.6,
+    self_kind: str = "auto-focus",
+    coupled_kind: str = "cdf",
+) -> None:
     """Fig. 2: the weights as functions of the angles over the angles' distributions, and their product as a heat map."""
     angles = Angles.load(angles_path)
     pos, neg, rel = torch.from_numpy(angles.moments)
     figure, axes = new_figure(1, 4, 15, 3.4)
     theta = torch.linspace(0, np.pi / 2, 400, dtype=torch.float64)
     relative = torch.linspace(-np.pi / 2, np.pi / 4, 400, dtype=torch.float64)
+    self_weight = SELF_WEIGHTS[self_kind]
     w_pos, w_neg = self_weight(theta, pos[0], pos[1]), self_weight(theta, neg[0], neg[1])
-    w_rel = coupled_weight(relative, rel[0], rel[1], margin)
+    w_rel = coupled_weight(relative, rel[0], rel[1], margin, coupled_kind)
     theta_rel = angles.theta_pos - angles.theta_neg
     _weight_panel(
-        axes[0, 0], theta, w_pos, angles.theta_pos, r"$\theta^+$", r"$w_s^+$", POSITIVE, "(a) auto-focus, positives"
+        axes[0, 0], theta, w_pos, angles.theta_pos, r"$\theta^+$", r"$w_s^+$", POSITIVE, f"(a) {self_kind}, positives"
     )
     _weight_panel(
-        axes[0, 1], theta, w_neg, angles.theta_neg, r"$\theta^-$", r"$w_s^-$", NEGATIVE, "(b) auto-focus, negatives"
+        axes[0, 1], theta, w_neg, angles.theta_neg, r"$\theta^-$", r"$w_s^-$", NEGATIVE, f"(b) {self_kind}, negatives"
     )
     _weight_panel(
         axes[0, 2],
@@ -56,7 +63,7 @@ def draw_fig2(angles_path: Path | str, path: Path | str, margin: float = 0.6) ->
         RELATIVE,
         f"(c) probabilistic margin, m = {margin}",
     )
-    _heat_panel(axes[0, 3], figure, theta, w_pos, w_neg, rel, margin)
+    _heat_panel(axes[0, 3], figure, theta, w_pos, w_neg, rel, margin, coupled_kind)
     save_figure(figure, path)
 
 
@@ -85,9 +92,10 @@ def _heat_panel(
     w_neg: torch.Tensor,
     rel: torch.Tensor,
     margin: float,
+    coupled_kind: str,
 ) -> None:
     relative = theta[None, :] - theta[:, None]  # columns θ⁺, rows θ⁻
-    product = w_neg[:, None] * w_pos[None, :] * coupled_weight(relative, rel[0], rel[1], margin)
+    product = w_neg[:, None] * w_pos[None, :] * coupled_weight(relative, rel[0], rel[1], margin, coupled_kind)
     extent = (0.0, float(theta[-1]), 0.0, float(theta[-1]))
     image = axis.imshow(
         product.numpy(), origin="lower", extent=extent, cmap=matplotlib.colormaps["YlOrRd"], aspect="auto"
@@ -152,4 +160,20 @@ def draw_patches(patchset: PatchSet, path: Path | str, points: int = 8, most: in
     axes[0, 0].imshow(sheet, cmap="gray", vmin=0, vmax=255)
     axes[0, 0].set_axis_off()
     axes[0, 0].set_title(f"{patchset.name}: each row one point, as the views show it", fontsize="small")
+    save_figure(figure, path)
+
+
+def draw_fpr(lines: list[tuple[str, dict[str, float | None]]], path: Path | str) -> None:
+    """FPR@95 of every contender as bars, a group a test set; lower is better."""
+    tests = list(lines[0][1])
+    figure, axes = new_figure(1, 1, 1.5 + 1.2 * len(tests) + 0.5 * len(tests) * len(lines), 4)
+    width = 0.8 / len(lines)
+    for number, (label, scores) in enumerate(lines):
+        places = [place for place, test in enumerate(tests) if scores[test] is not None]
+        heights = [100 * float(scores[tests[place]] or 0) for place in places]
+        bars = axes[0, 0].bar([place + (number + 0.5) * width - 0.4 for place in places], heights, width, label=label)
+        axes[0, 0].bar_label(bars, fmt="%.2f", fontsize="x-small")
+    axes[0, 0].set_xticks(range(len(tests)), tests)
+    axes[0, 0].set(ylabel="FPR@95 (%), lower is better")
+    axes[0, 0].legend(fontsize="small")
     save_figure(figure, path)

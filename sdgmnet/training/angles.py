@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from sdgmnet.data.batches import PairSampler
 from sdgmnet.encoders import SDGMNet
@@ -15,6 +16,8 @@ from sdgmnet.errors import InputError
 from sdgmnet.files import new_file
 from sdgmnet.loss import SDGMLoss
 from sdgmnet.loss.mining import hardest_in_batch
+from sdgmnet.loss.statistics import batch_moments
+from sdgmnet.loss.weights import coupled_weight
 from sdgmnet.metrics import skewness
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.step import dropout_masks, encode_sides
@@ -22,7 +25,7 @@ from sdgmnet.training.step import dropout_masks, encode_sides
 BATCHES = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Angles:
     theta_pos: np.ndarray  # (M,) radians
     theta_neg: np.ndarray  # (M,) radians
@@ -40,28 +43,24 @@ class Angles:
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
             raise InputError(f"{path} does not hold the angles of a finished run ({error}).") from error
 
-    def summary(self, loss: SDGMLoss) -> dict[str, Any]:
-        """Moments and skewness of the angles, the share of triplets beyond the margin, and the running powers."""
-        report = loss.report
-        running = loss.statistics.powers.tolist()
+    def summary(self, config: TrainConfig) -> dict[str, Any]:
+        """Moments and skewness of the angles, and the share of triplets beyond the margin."""
         return {
             "theta_pos": [float(self.theta_pos.mean()), float(self.theta_pos.std(ddof=1))],
             "theta_neg": [float(self.theta_neg.mean()), float(self.theta_neg.std(ddof=1))],
             "skewness_theta_pos": skewness(self.theta_pos),
-            "active_share": self.active_share(loss.margin),
-            "running_powers": running,
-            "last_batch_powers": [] if report is None else [report.power_pos.item(), report.power_neg.item()],
+            "active_share": self.active_share(config.margin),
         }
 
     def active_share(self, margin: float) -> float:
         """Share of triplets with θʳ > iCDF_t(m)."""
-        border = torch.special.ndtri(torch.tensor(margin, dtype=torch.float64)).item()
-        mean, std = self.moments[2]
-        return float(((self.theta_pos - self.theta_neg) > mean + border * std).mean())
+        mean, std = torch.from_numpy(self.moments[2])
+        theta_rel = torch.from_numpy(self.theta_pos - self.theta_neg).double()
+        return float((coupled_weight(theta_rel, mean, std, margin) > 0).double().mean())
 
 
 @torch.no_grad()
-def measure_angles(encoder: SDGMNet, sampler: PairSampler, loss: SDGMLoss, config: TrainConfig) -> Angles:
+def measure_angles(encoder: SDGMNet, sampler: PairSampler, loss: nn.Module, config: TrainConfig) -> Angles:
     """θ⁺ and θ⁻ of the next batches as training would see them (dropout, BatchNorm of the batch), leaving the run untouched."""
     encoder = copy.deepcopy(encoder).train()
     device = next(encoder.parameters()).device
@@ -70,8 +69,10 @@ def measure_angles(encoder: SDGMNet, sampler: PairSampler, loss: SDGMLoss, confi
         sides = sampler.batch(step, config.batch_size, device, config.augment)
         keep = dropout_masks(config.seed, step, config.batch_size, encoder.feature_shape, config.dropout, device)
         anchor, positive = encode_sides(encoder, sides, keep, config.chunk_size, config.joint_batchnorm)
-        triplets = hardest_in_batch(anchor.descriptors, positive.descriptors, loss.threshold(1.0))
-        positive_angles.append(triplets.theta_pos[triplets.admissible].cpu().numpy())
-        negative_angles.append(triplets.theta_neg[triplets.admissible].cpu().numpy())
-    moments = loss.statistics.moments.cpu().numpy().copy()
-    return Angles(np.concatenate(positive_angles), np.concatenate(negative_angles), moments)
+        triplets = hardest_in_batch(anchor.descriptors, positive.descriptors, config.min_negative_angle)
+        positive_angles.append(triplets.theta_pos[triplets.admissible])
+        negative_angles.append(triplets.theta_neg[triplets.admissible])
+    pos, neg = torch.cat(positive_angles), torch.cat(negative_angles)
+    everything = torch.ones_like(pos, dtype=torch.bool)
+    running = loss.statistics.moments if isinstance(loss, SDGMLoss) else batch_moments(pos, neg, everything)
+    return Angles(pos.cpu().numpy(), neg.cpu().numpy(), running.cpu().numpy().copy())

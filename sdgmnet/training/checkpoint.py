@@ -1,5 +1,6 @@
 """Checkpoints: everything a run needs to go on to the same bits. Atomic, the last two kept, never a silent fresh start."""
 
+import io
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,8 +23,10 @@ KEPT = 2
 def save_checkpoint(folder: Path, step: int, content: dict[str, Any]) -> Path:
     """Write checkpoint-<step>.pt and drop all but the newest two."""
     path = folder / f"checkpoint-{step:09d}.pt"
+    serialised = io.BytesIO()  # a full disk then is an OSError of the write, not one of torch's own
+    torch.save({"step": step, **content}, serialised)
     with new_file(path) as part:
-        torch.save({"step": step, **content}, part)
+        part.write_bytes(serialised.getbuffer())
     for old in checkpoints(folder)[:-KEPT]:
         old.unlink()
     return path

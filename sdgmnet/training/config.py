@@ -2,17 +2,19 @@
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from sdgmnet.errors import InputError
 from sdgmnet.files import read_json, write_json
+from sdgmnet.loss import LOSSES
 
 PAPER_ITERATIONS = 200_000
 EPOCHS = 200  # an epoch is 1/200 of a run, whatever its length
 # What may change between the parts of a run without changing its bits.
-FREE_ON_RESUME = ("checkpoint_every", "tensorboard")
+FREE_ON_RESUME = ("data", "checkpoint_every", "tensorboard")  # the content of the data is compared by itself
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,15 @@ class TrainConfig:
     learning_rate: float = 1.0
     """Of SGD at the start; halved after each 10 % of the iterations."""
     momentum: float = 0.9
+    """Of SGD, without dampening."""
     weight_decay: float = 1e-4
     """On all parameters, as the published code."""
     dropout: float = 0.3
     """Rate before the last convolution."""
     augment: bool = True
     """Turns within 5 degrees, crops, quarter turns and flips."""
-    loss: Literal["sdgm"] = "sdgm"
+    loss: str = "sdgm"
+    """One of the losses in sdgmnet.loss.LOSSES."""
     margin: float = 0.6
     """m of Eq. (11): the share of triplets taken to be easy enough."""
     alpha: float = 0.9
@@ -77,6 +81,9 @@ class TrainConfig:
     """Also write TensorBoard events (pip install 'sdgmnet[tensorboard]')."""
 
     def __post_init__(self) -> None:
+        for name, value in dataclasses.asdict(self).items():
+            _demand(not isinstance(value, float) or math.isfinite(value), name, "must be a finite number", str(value))
+        _demand(self.loss in LOSSES, "loss", f"must be one of {', '.join(LOSSES)}", self.loss)
         for name in ("iterations", "batch_size", "chunk_size"):
             _demand(getattr(self, name) >= 1, name, "must be at least 1", getattr(self, name))
         for name in ("threads", "evaluations", "evaluation_pairs", "checkpoint_every"):
@@ -85,7 +92,7 @@ class TrainConfig:
         _demand(
             self.batch_size >= 2, "batch_size", "must be at least 2, so that each pair has a negative", self.batch_size
         )
-        _demand(self.seed >= 0, "seed", "must not be negative", self.seed)
+        _demand(0 <= self.seed < 2**63, "seed", "must be in [0, 2^63)", self.seed)
         _demand(self.learning_rate > 0, "learning_rate", "must be positive", self.learning_rate)
         _demand(0 <= self.momentum < 1, "momentum", "must lie in [0, 1)", self.momentum)
         _demand(self.weight_decay >= 0, "weight_decay", "must not be negative", self.weight_decay)

@@ -9,9 +9,9 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from sdgmnet.data.patchset import some_pairs
 from sdgmnet.data.sources import Sources
 from sdgmnet.errors import InputError
-from sdgmnet.loss.sdgm import SDGMReport
 from sdgmnet.training.config import TrainConfig
 
 
@@ -30,7 +30,7 @@ class Display:
             console=console,
         )
         self.task = self.bar.add_task("training", total=config.iterations, completed=step, news="")
-        self.writer = _tensorboard(out) if config.tensorboard else None
+        self.writer = _tensorboard(out, step) if config.tensorboard else None
 
     def __enter__(self) -> "Display":
         self.bar.start()
@@ -51,14 +51,12 @@ class Display:
             f"{self.config.batch_size} pairs, {device}, {torch.get_num_threads()} threads."
         )
         for patchset in sources.test:
-            pairs = (
-                len(patchset.test_pairs[: self.config.most_evaluation_pairs]) if patchset.test_pairs is not None else 0
-            )
+            pairs = len(some_pairs(patchset, self.config.most_evaluation_pairs))
             self.console.print(f"Held out: {patchset.name}, {pairs} pairs.")
         if not sources.test:
             self.console.print("Nothing is held out (--holdout): the last weights count as the best.")
 
-    def advance(self, step: int, value: float, report: SDGMReport | None) -> None:
+    def advance(self, step: int, value: float, report: Any) -> None:
         seconds = max(time.monotonic() - self.ready, 1e-9)
         rate = self.config.batch_size / seconds
         self.rate = rate if self.rate == 0 else 0.9 * self.rate + 0.1 * rate
@@ -91,9 +89,9 @@ class Display:
         self.console.print(f"Weights, log and results are in {out}.")
 
 
-def _tensorboard(out: Path) -> Any:
+def _tensorboard(out: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise InputError("--tensorboard needs the package tensorboard: pip install 'sdgmnet[tensorboard]'.") from None
-    return SummaryWriter(str(out / "tensorboard"))
+    return SummaryWriter(str(out / "tensorboard"), purge_step=step)

@@ -1,6 +1,7 @@
 """The run's log: one JSON object a line, every statistic of Tables 2-4 an epoch, every evaluation."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,10 @@ class RunLog:
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"kind": kind, "step": step, **fields}, allow_nan=False) + "\n")
 
-    @property
-    def size(self) -> int:
+    def synced_size(self) -> int:
+        """Bytes written so far, safely on disk: a checkpoint must not be newer than its log."""
+        with open(self.path, "rb+") as file:
+            os.fsync(file.fileno())
         return self.path.stat().st_size
 
 

@@ -22,8 +22,9 @@ def train_step(
     joint_batchnorm: bool = False,
 ) -> Tensor:
     """sides (2, N, 1, 32, 32): anchors, positives; keep (2, N, 128, 8, 8): what dropout leaves. Returns the loss."""
-    anchor, positive = encode_sides(encoder, sides, keep, chunk_size, joint_batchnorm)
-    more = {"anchor_encoded": anchor, "positive_encoded": positive} if getattr(loss, "needs", None) else {}
+    needs = getattr(loss, "needs", ())
+    anchor, positive = encode_sides(encoder, sides, keep, chunk_size, joint_batchnorm, with_maps="maps" in needs)
+    more = {"anchor_encoded": anchor, "positive_encoded": positive} if needs else {}
     value: Tensor = loss(anchor.descriptors, positive.descriptors, progress=progress, **more)
     optimizer.zero_grad(set_to_none=True)
     value.backward()
@@ -32,12 +33,17 @@ def train_step(
 
 
 def encode_sides(
-    encoder: SDGMNet, sides: Tensor, keep: Tensor | None, chunk_size: int, joint_batchnorm: bool
+    encoder: SDGMNet,
+    sides: Tensor,
+    keep: Tensor | None,
+    chunk_size: int,
+    joint_batchnorm: bool = False,
+    with_maps: bool = False,
 ) -> tuple[Encoded, Encoded]:
     """Both sides of a batch as if each went through the encoder whole.
 
     The trunk treats every patch alone, so it runs in chunks that fit a CPU's cache; BatchNorm sees a side at once, as the
-    published code has it, or both sides at once with `joint_batchnorm`.
+    published code has it, or both sides at once with `joint_batchnorm`. Maps are large: `with_maps` asks for them.
     """
     count = sides.shape[1]
     encoder.check_patches(sides.flatten(0, 1))
@@ -46,17 +52,18 @@ def encode_sides(
         for start in range(0, count, chunk_size):
             rows = slice(start, start + chunk_size)
             chunks.append(encoder.trunk(sides[side, rows], None if keep is None else keep[side, rows]))
-    features, first = torch.cat([c[0] for c in chunks]), torch.cat([c[1] for c in chunks])
+    features = torch.cat([chunk[0] for chunk in chunks])
     if joint_batchnorm:
         raw = encoder.normalise_batch(features)
     else:
         raw = torch.cat([encoder.normalise_batch(side) for side in features.split(count)])
     descriptors = F.normalize(raw, dim=1)
-    a, p = (slice(0, count), slice(count, None))
-    return (
-        Encoded(descriptors[a], raw[a], (first[a], raw[a, :, None, None])),
-        Encoded(descriptors[p], raw[p], (first[p], raw[p, :, None, None])),
-    )
+    first = torch.cat([chunk[1] for chunk in chunks]) if with_maps else None
+    encoded = []
+    for rows in (slice(0, count), slice(count, None)):
+        maps = () if first is None else (first[rows], raw[rows, :, None, None])
+        encoded.append(Encoded(descriptors[rows], raw[rows], maps))
+    return encoded[0], encoded[1]
 
 
 def dropout_masks(

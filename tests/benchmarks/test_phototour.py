@@ -1,6 +1,6 @@
 import numpy as np
 
-from sdgmnet.benchmarks.phototour import Cell, run, table
+from sdgmnet.benchmarks.phototour import Line, Row, compare, run, table
 from sdgmnet.contenders import Contender
 from sdgmnet.data.patchset import PatchSet
 
@@ -18,22 +18,19 @@ def test_run_scores_every_cell_but_the_training_set(blobs: PatchSet, other_blobs
         return np.ones((len(patches), 4), dtype=np.float32)
 
     contenders = [Contender("oracle", oracle, ()), Contender("constant", constant, ("blobs1",))]
-    cells = run(contenders, [blobs, other_blobs])
-    assert [(cell.label, cell.test) for cell in cells] == [
-        ("oracle", "blobs1"), ("oracle", "blobs2"), ("constant", "blobs1"), ("constant", "blobs2")
-    ]  # fmt: skip
-    assert cells[0].fpr95 == cells[1].fpr95 == 0
-    assert cells[2].fpr95 is None
-    assert cells[3].fpr95 is not None and 0.9 < cells[3].fpr95 < 0.96
-    assert run(contenders[1:], [other_blobs], convention="exact")[0].fpr95 == 1
+    perfect, useless = compare(contenders, [blobs, other_blobs])
+    assert perfect == Line("oracle", (), [Row("blobs1", 200, 0.0), Row("blobs2", 200, 0.0)])
+    assert useless.rows[0].fpr95 is None
+    assert useless.rows[1].fpr95 is not None and 0.9 < useless.rows[1].fpr95 < 0.96
+    assert run(constant, [other_blobs], convention="exact") == [Row("blobs2", 200, 1.0)]
 
 
 def test_table_is_in_per_cent_with_means_over_trainings() -> None:
-    cells = [
-        Cell("net", ("lib",), "nd", 10, 0.01), Cell("net", ("lib",), "yos", 10, 0.03), Cell("net", ("lib",), "lib", 10, None),
-        Cell("net", ("nd",), "nd", 10, None), Cell("net", ("nd",), "yos", 10, 0.02), Cell("net", ("nd",), "lib", 10, 0.06),
-    ]  # fmt: skip
-    header, rows = table(cells)
+    lines = [
+        Line("net", ("lib",), [Row("nd", 10, 0.01), Row("yos", 10, 0.03), Row("lib", 10, None)]),
+        Line("net", ("nd",), [Row("nd", 10, None), Row("yos", 10, 0.02), Row("lib", 10, 0.06)]),
+    ]
+    header, rows = table(lines)
     assert header == ["descriptor", "trained on", "nd (%)", "yos (%)", "lib (%)", "mean (%)"]
     assert rows == [
         ["net", "lib", "1.00", "3.00", "-", "2.00"],

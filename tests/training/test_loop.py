@@ -14,12 +14,13 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from sdgmnet.data.patchset import PatchSet
-from sdgmnet.errors import InputError
+from sdgmnet.errors import InputError, Interrupted, TrainingStopped
 from sdgmnet.loss import SDGMLoss
 from sdgmnet.training import loop
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.log import read_log
-from sdgmnet.training.loop import Interrupted, TrainingStopped, train
+from sdgmnet.training.loop import train
+from sdgmnet.training.run import Run
 
 QUIET = Console(quiet=True)
 
@@ -83,7 +84,7 @@ def interrupted_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Send this process SIGINT while the given step runs."""
     original, done = loop.iterate_once, []
 
-    def counted(run: loop.Run) -> float:
+    def counted(run: Run) -> float:
         done.append(1)
         if len(done) == steps:
             os.kill(os.getpid(), signal.SIGINT)
@@ -173,13 +174,56 @@ def test_resume_refuses_another_configuration_or_other_data(
         train(saved, tmp_path / "run", resume=True, console=QUIET)
 
 
+def test_weights_that_break_after_the_last_step_are_not_kept(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = loop.iterate_once
+
+    def poisoned(run: Run) -> float:
+        value = original(run)
+        if run.step == 12:
+            with torch.no_grad():
+                next(run.encoder.parameters()).fill_(float("nan"))
+        return value
+
+    monkeypatch.setattr(loop, "iterate_once", poisoned)
+    with pytest.raises(TrainingStopped, match="step 12 of 12: the encoder's weights are not finite"):
+        train(replace(config, data=config.data[:1], holdout=()), tmp_path / "run", console=QUIET)
+    assert not (tmp_path / "run/last.safetensors").exists()
+    assert max(path.name for path in (tmp_path / "run/checkpoints").iterdir()) == "checkpoint-000000010.pt"
+
+
+def test_a_folder_with_old_checkpoints_is_refused(config: TrainConfig, tmp_path: Path) -> None:
+    train(config, tmp_path / "run", console=QUIET)
+    (tmp_path / "run/config.json").unlink()
+    with pytest.raises(InputError, match="already holds a run"):
+        train(config, tmp_path / "run", console=QUIET)
+
+
+def test_resume_needs_neither_init_nor_the_same_working_folder(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(config, tmp_path / "first", console=QUIET)
+    start_from = tmp_path / "weights.safetensors"
+    start_from.write_bytes((tmp_path / "first/last.safetensors").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    relative = replace(config, init=str(start_from), data=tuple(Path(name).name for name in config.data))
+    with monkeypatch.context() as patch:
+        interrupted_after(2, patch)
+        with pytest.raises(Interrupted):
+            train(relative, tmp_path / "run", console=QUIET)
+    start_from.unlink()
+    monkeypatch.chdir("/")
+    train(TrainConfig.load(tmp_path / "run/config.json"), tmp_path / "run", resume=True, console=QUIET)
+
+
 @pytest.mark.parametrize("how", ["loss", "descriptors"])
 def test_nan_stops_the_run_and_keeps_the_checkpoint(
     config: TrainConfig, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = loop.iterate_once
 
-    def poisoned(run: loop.Run) -> float:
+    def poisoned(run: Run) -> float:
         if run.step == 7:
             with torch.no_grad():
                 next(run.encoder.parameters()).fill_(float("nan"))
@@ -190,7 +234,7 @@ def test_nan_stops_the_run_and_keeps_the_checkpoint(
         return original(run)
 
     monkeypatch.setattr(loop, "iterate_once", poisoned)
-    with pytest.raises(TrainingStopped, match=r"step [78] of 12.*running powers"):
+    with pytest.raises(TrainingStopped, match=r"step 7 of 12.*running_power_pos"):
         train(config, tmp_path / "run", console=QUIET)
     assert max(path.name for path in (tmp_path / "run/checkpoints").iterdir()) == "checkpoint-000000005.pt"
 
@@ -216,7 +260,7 @@ def test_a_run_killed_before_its_first_checkpoint_resumes_from_the_start(
 ) -> None:
     train(config, tmp_path / "whole", console=QUIET)
 
-    def killed(run: loop.Run) -> float:
+    def killed(run: Run) -> float:
         raise MemoryError
 
     with monkeypatch.context() as patch:

@@ -83,7 +83,7 @@ def test_sgd_moves_as_written(encoder: SDGMNet) -> None:
 
 def test_a_loss_that_needs_more_gets_it(encoder: SDGMNet) -> None:
     class Needy(torch.nn.Module):
-        needs = frozenset({"raw"})
+        needs = frozenset({"raw", "maps"})
 
         def forward(self, anchor, positive, *, progress, anchor_encoded, positive_encoded):  # type: ignore[no-untyped-def]
             torch.testing.assert_close(torch.nn.functional.normalize(anchor_encoded.raw, dim=1), anchor)

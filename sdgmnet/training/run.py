@@ -1,0 +1,163 @@
+"""A training run in memory: what a checkpoint holds, what it is computed from, and one step of it."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from sdgmnet.data.batches import PairSampler
+from sdgmnet.data.patchset import PatchSet, some_pairs
+from sdgmnet.encoders import SDGMNet
+from sdgmnet.errors import InputError
+from sdgmnet.inference import describe_patches
+from sdgmnet.loss import LOSSES
+from sdgmnet.metrics import fpr_at_recall, pair_distances
+from sdgmnet.pretrained import load_encoder
+from sdgmnet.training.config import TrainConfig
+from sdgmnet.training.step import dropout_masks, train_step
+
+
+class Diverged(RuntimeError):
+    """The encoder or the loss is not finite any more."""
+
+
+@dataclass
+class Run:
+    config: TrainConfig
+    encoder: SDGMNet
+    loss: nn.Module
+    optimizer: torch.optim.Optimizer
+    sampler: PairSampler
+    device: torch.device
+    step: int = 0
+    sums: dict[str, float] = field(default_factory=dict)  # of this epoch's iterations
+    counted: int = 0
+    best: dict[str, Any] = field(default_factory=dict)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "encoder": self.encoder.state_dict(),
+            "loss": self.loss.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "torch_random": torch.get_rng_state(),
+            "sums": self.sums,
+            "counted": self.counted,
+            "best": self.best,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.encoder.load_state_dict(state["encoder"])
+        self.loss.load_state_dict(state["loss"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["torch_random"])
+        self.step, self.sums, self.counted, self.best = state["step"], state["sums"], state["counted"], state["best"]
+
+    def check_finite(self) -> None:
+        """Before anything is kept or measured: a step may have broken the weights although its loss was finite."""
+        if not all(torch.isfinite(parameter).all() for parameter in self.encoder.parameters()):
+            raise Diverged("the encoder's weights are not finite")
+
+
+def start(config: TrainConfig, patchsets: Sequence[PatchSet], *, resume: bool = False) -> Run:
+    """A run at step 0: the only place where a device is chosen and weights are initialised."""
+    device = choose_device(config.device)
+    torch.set_num_threads(config.threads or torch.get_num_threads())
+    torch.manual_seed(config.seed)
+    encoder = SDGMNet(dropout=config.dropout)
+    if config.init is not None and not resume:  # a checkpoint brings its own weights
+        encoder.load_state_dict(load_encoder(config.init)[0].state_dict())
+    encoder.to(device).train()
+    loss = build_loss(config).to(device)
+    optimizer = torch.optim.SGD(
+        encoder.parameters(), lr=config.learning_rate, momentum=config.momentum, weight_decay=config.weight_decay
+    )
+    sampler = PairSampler(patchsets, config.seed)
+    sampler.check_batch_size(config.batch_size)
+    sampler.indices(0, config.batch_size)  # conflicts may make batches of this size impossible: say so now
+    return Run(config, encoder, loss, optimizer, sampler, device)
+
+
+def choose_device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"--device {name} cannot be used here ({reason}): try --device cpu.") from error
+    if device.type not in ("cpu", "cuda"):
+        raise InputError(f"--device {name} is not supported: use cpu or cuda.")
+    if device.type == "cuda":  # not run on a GPU
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    return device
+
+
+def build_loss(config: TrainConfig) -> nn.Module:
+    if config.loss != "sdgm":
+        return LOSSES[config.loss]()
+    return LOSSES["sdgm"](
+        margin=config.margin,
+        alpha=config.alpha,
+        decay=config.running_decay,
+        warmup=config.warmup,
+        initial_power=config.initial_power,
+        min_negative_angle=config.min_negative_angle,
+        threshold_start=config.threshold_start,
+        self_weight=config.self_weight,
+        coupled_weight=config.coupled_weight,
+        power_adjustment=config.power_adjustment,
+    )
+
+
+def iterate_once(run: Run) -> float:
+    """One step of Algorithm 1, from drawing the batch to the optimiser; returns the loss."""
+    config, step = run.config, run.step
+    for group in run.optimizer.param_groups:
+        group["lr"] = config.learning_rate_at(step)
+    sides = run.sampler.batch(step, config.batch_size, run.device, config.augment)
+    keep = dropout_masks(config.seed, step, config.batch_size, run.encoder.feature_shape, config.dropout, run.device)
+    try:
+        value = train_step(
+            run.encoder,
+            run.loss,
+            run.optimizer,
+            sides,
+            keep,
+            progress=step / config.iterations,
+            chunk_size=config.chunk_size,
+            joint_batchnorm=config.joint_batchnorm,
+        ).item()
+    except InputError as error:  # a loss refuses descriptors that are not finite
+        raise Diverged(str(error)) from error
+    if not np.isfinite(value):
+        raise Diverged(f"the loss is {value}")
+    run.step += 1
+    return value
+
+
+def evaluate(run: Run, tests: Sequence[PatchSet]) -> dict[str, float]:
+    """FPR@95 of the encoder as it is now on each held-out set, and their mean."""
+    scores = {}
+    for patchset in tests:
+        pairs = some_pairs(patchset, run.config.most_evaluation_pairs)
+        distances, labels = pair_distances(lambda p: describe_patches(run.encoder, p), patchset.patches, pairs)
+        scores[patchset.name] = fpr_at_recall(distances, labels)
+    return {**scores, "mean": float(np.mean(list(scores.values())))}
+
+
+def report_of(loss: nn.Module) -> dict[str, float]:
+    """What a loss tells of its last batch (`report`, a named tuple of scalars), where it does."""
+    report = getattr(loss, "report", None)
+    return {} if report is None else {name: value.item() for name, value in report._asdict().items()}
+
+
+def running_of(loss: nn.Module) -> dict[str, float]:
+    """The running statistics of a loss (`running()`), where it has any."""
+    running = getattr(loss, "running", dict)
+    return {f"running_{name}": value for name, value in running().items()}
