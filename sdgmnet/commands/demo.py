@@ -52,7 +52,6 @@ def main(words: list[str]) -> None:
         dropout=0.1,
         augment=False,
         evaluations=10,
-        evaluation_pairs=1000,
     )
     console, began = Console(stderr=True), time.monotonic()
     run = arguments.out / "run"
