@@ -250,6 +250,7 @@ def test_oracle_gradient_is_the_derivative_of_its_value() -> None:
 @pytest.mark.parametrize("own", SELF_WEIGHTS)
 def test_fifty_steps_match_the_oracle(own: str, coupled: str, power_adjustment: bool, dtype: torch.dtype) -> None:
     gradient, value = follow_oracle(dtype, self_weight=own, coupled_weight=coupled, power_adjustment=power_adjustment)
+    print(f"{dtype}: relative difference of gradients {gradient:.1e}, of values {value:.1e}")
     assert gradient <= TOLERANCE[dtype]
     assert value <= TOLERANCE[dtype]
 
@@ -644,5 +645,6 @@ def test_powers_late_in_training(kind: str, skewness: float, power_pos: float, p
     coupled = coupled_weight(theta_pos - theta_neg, *running["rel"], 0.6, kind=kind)
     found_pos = (self_weight(theta_pos, *running["pos"]) * coupled).sum(1).mean()
     found_neg = (self_weight(theta_neg, *running["neg"]) * coupled).sum(1).mean()
+    print(f"{kind}, skewness {skewness}: powers {float(found_pos):.0f}/{float(found_neg):.0f}")
     assert float(found_pos) == pytest.approx(power_pos, rel=0.05)
     assert float(found_neg) == pytest.approx(power_neg, rel=0.05)
