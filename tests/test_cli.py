@@ -47,6 +47,7 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
         (["train", "-o", "{tmp}/run", "--data", "{tmp}/set", "--learning-rate", "inf"], "finite"),
         (["train", "-o", "{tmp}/run", "--data", "{tmp}/set", "--device", "meta"], "not supported"),
         (["train", "-o", "{tmp}/run", "--loss", "magic"], "one of sdgm"),
+        (["train", "-o", "{tmp}/set/set.json", "--data", "{tmp}/set", "--batch-size", "8"], "is a file"),
         (["demo", "-o", "{tmp}/", "--iterations", "-1"], "--iterations"),
         (["data", "phototour", "{tmp}/nowhere", "-o", "{tmp}/out"], "not a folder"),
         (["data", "export", "{tmp}", "-o", "{tmp}/out"], "not a PatchSet"),

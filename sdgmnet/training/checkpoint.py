@@ -66,6 +66,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
     """Hold a run folder for this process; a second one is refused. Released by the system however the process ends."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: choose a folder for -o.")
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "a") as handle:
         if fcntl is not None:
