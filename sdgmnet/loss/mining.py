@@ -11,6 +11,8 @@ from torch import Tensor
 from sdgmnet.errors import InputError
 from sdgmnet.sphere import angle
 
+BLOCK_FLOATS = 2**19  # of a block of cosines: a few megabytes, the size of a CPU's cache
+CUDA_BLOCK_FLOATS = 2**26
 _NEVER = -2.0  # below every cosine: marks pairs that may not be negatives
 
 
@@ -50,11 +52,7 @@ def hardest_in_batch(anchor: Tensor, positive: Tensor, min_negative_angle: float
     a, p = _at_least_float32(anchor), _at_least_float32(positive)
     count = len(a)
     with torch.no_grad():
-        between = a @ p.T
-        nearest = torch.maximum(torch.maximum(between, between.T), torch.maximum(a @ a.T, p @ p.T))
-        nearest.fill_diagonal_(_NEVER)
-        nearest.masked_fill_(nearest >= math.cos(min_negative_angle), _NEVER)
-        highest, j = nearest.max(dim=1)
+        highest, j = nearest_points(a, p, math.cos(min_negative_angle))
         i = torch.arange(count, device=a.device)
         four = torch.stack([(a * p[j]).sum(1), (p * a[j]).sum(1), (a * a[j]).sum(1), (p * p[j]).sum(1)])
         which = four.argmax(dim=0)
@@ -62,6 +60,38 @@ def hardest_in_batch(anchor: Tensor, positive: Tensor, min_negative_angle: float
         right = j + count * ((which == 0) | (which == 3))
     both = torch.cat([a, p])
     return Triplets(angle(a, p), _angle_of_rows(both, left, right), highest > _NEVER)
+
+
+def nearest_points(a: Tensor, p: Tensor, cos_threshold: float) -> tuple[Tensor, Tensor]:
+    """For every row i the highest four-way cosine below the threshold, (N,), and the point j it belongs to, (N,).
+
+    The four-way maximum is symmetric, so only its upper half is computed, a block of rows at a time: a block serves its rows
+    and, through its columns, the rows that follow. Memory stays linear in N, and a block's maxima are taken in the cache.
+    """
+    count = len(a)
+    highest = a.new_full((count,), _NEVER)
+    index = torch.zeros(count, dtype=torch.int64, device=a.device)
+
+    def offer(rows: slice, values: Tensor, points: Tensor) -> None:
+        better = values > highest[rows]  # strictly: of equals the lowest point came first
+        highest[rows] = torch.where(better, values, highest[rows])
+        index[rows] = torch.where(better, points, index[rows])
+
+    block = max(8, (CUDA_BLOCK_FLOATS if a.is_cuda else BLOCK_FLOATS) // (4 * count))
+    for start in range(0, count, block):
+        stop = min(start + block, count)
+        size, width = stop - start, count - start
+        cosines = torch.cat([a[start:stop], p[start:stop]]) @ torch.cat([a[start:], p[start:]]).T  # (2 size, 2 width)
+        nearer_end = torch.maximum(cosines[:size], cosines[size:])
+        nearest = torch.maximum(nearer_end[:, :width], nearer_end[:, width:])
+        nearest.diagonal().fill_(_NEVER)
+        nearest.masked_fill_(nearest >= cos_threshold, _NEVER)
+        along = nearest.max(dim=1)
+        offer(slice(start, stop), along.values, along.indices + start)
+        if stop < count:
+            down = nearest[:, size:].max(dim=0)
+            offer(slice(stop, count), down.values, down.indices + start)
+    return highest, index
 
 
 @in_full_precision
