@@ -27,6 +27,11 @@ COMMANDS: dict[str, Command] = {
     ),
     "data demo": Command("sdgmnet.commands.data:demo", "Write the embedded patch sets to disk."),
     "data export": Command("sdgmnet.commands.data:export", "Write a PatchSet as an original PhotoTour folder."),
+    "bench train": Command("sdgmnet.commands.bench:train", "Speed of a training step."),
+    "bench infer": Command("sdgmnet.commands.bench:infer", "Speed and memory of describing patches."),
+    "bench loss": Command("sdgmnet.commands.bench:loss", "Speed and memory of mining and loss."),
+    "bench data": Command("sdgmnet.commands.bench:data", "Speed of making batches."),
+    "bench all": Command("sdgmnet.commands.bench:everything", "All four, in one table."),
 }
 
 

@@ -23,7 +23,8 @@ ALLOWED = {
     "features.keypoints": set(),
     "features.patches": {"features.keypoints"},
     "data": {"features.keypoints", "features.patches", "resampling"},
-    "inference": {"encoders", "resampling"},
+    "inference": {"encoders", "openvino_graph", "resampling"},
+    "openvino_graph": {"encoders", "resampling"},
     "pretrained": {"encoders"},
     "contenders": {"handcrafted", "inference", "pretrained"},
     "training": {"data", "encoders", "loss", "metrics", "inference", "pretrained"},
@@ -75,7 +76,7 @@ def test_import_has_no_side_effects_and_needs_no_optional_package() -> None:
         "import random, numpy, torch, sys; before = (torch.get_num_threads(), torch.initial_seed(), random.getstate(),"
         " str(numpy.random.get_state())); import sdgmnet; after = (torch.get_num_threads(), torch.initial_seed(),"
         " random.getstate(), str(numpy.random.get_state())); assert before == after;"
-        " heavy = {'cv2', 'skimage', 'matplotlib', 'tensorboard', 'kornia', 'tyro'} & set(sys.modules);"
+        " heavy = {'cv2', 'openvino', 'skimage', 'matplotlib', 'tensorboard', 'kornia', 'tyro'} & set(sys.modules);"
         " assert not heavy, heavy"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -68,7 +68,7 @@ def measure_angles(encoder: SDGMNet, sampler: PairSampler, loss: nn.Module, conf
     for step in range(config.iterations, config.iterations + BATCHES):
         sides = sampler.batch(step, config.batch_size, device, config.augment)
         keep = dropout_masks(config.seed, step, config.batch_size, encoder.feature_shape, config.dropout, device)
-        anchor, positive = encode_sides(encoder, sides, keep, config.chunk_size, config.joint_batchnorm)
+        anchor, positive = encode_sides(encoder, sides, keep, config.chunk, config.joint_batchnorm)
         triplets = hardest_in_batch(anchor.descriptors, positive.descriptors, config.min_negative_angle)
         positive_angles.append(triplets.theta_pos[triplets.admissible])
         negative_angles.append(triplets.theta_neg[triplets.admissible])

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from sdgmnet.errors import InputError
 from sdgmnet.files import read_json, write_json
 from sdgmnet.loss import LOSSES
+from sdgmnet.training.engine import Engine
 
 PAPER_ITERATIONS = 200_000
 EPOCHS = 200  # an epoch is 1/200 of a run, whatever its length
@@ -69,8 +70,12 @@ class TrainConfig:
     """auto takes CUDA where there is one."""
     threads: int | None = None
     """CPU threads; part of what makes two runs equal. None: as many as torch would take."""
-    chunk_size: int = 64
-    """Patches that go through the trunk at once; does not change the mathematics."""
+    engine: Engine = "auto"
+    """How the trunk runs. auto: compiled on a CPU with a C++ compiler where the run is long enough to win it back."""
+    recompute: bool = False
+    """Compute the trunk again in the backward pass instead of keeping it: a quarter slower, memory for large batches."""
+    chunk_size: int | None = None
+    """Patches that go through the trunk at once; the mathematics is that of one batch. None: 64 on a CPU, else all."""
     evaluations: int | None = None
     """How often to evaluate on the held-out pairs. None: 200 at the paper's length, otherwise 20."""
     evaluation_pairs: int | None = None
@@ -84,9 +89,9 @@ class TrainConfig:
         for name, value in dataclasses.asdict(self).items():
             _demand(not isinstance(value, float) or math.isfinite(value), name, "must be a finite number", str(value))
         _demand(self.loss in LOSSES, "loss", f"must be one of {', '.join(LOSSES)}", self.loss)
-        for name in ("iterations", "batch_size", "chunk_size"):
+        for name in ("iterations", "batch_size"):
             _demand(getattr(self, name) >= 1, name, "must be at least 1", getattr(self, name))
-        for name in ("threads", "evaluations", "evaluation_pairs", "checkpoint_every"):
+        for name in ("threads", "chunk_size", "evaluations", "evaluation_pairs", "checkpoint_every"):
             value = getattr(self, name)
             _demand(value is None or value >= 1, name, "must be at least 1", value)
         _demand(
@@ -96,6 +101,16 @@ class TrainConfig:
         _demand(self.learning_rate > 0, "learning_rate", "must be positive", self.learning_rate)
         _demand(0 <= self.momentum < 1, "momentum", "must lie in [0, 1)", self.momentum)
         _demand(self.weight_decay >= 0, "weight_decay", "must not be negative", self.weight_decay)
+
+    @property
+    def pairs(self) -> int:
+        """Of the whole run."""
+        return self.iterations * self.batch_size
+
+    @property
+    def chunk(self) -> int:
+        """Patches in a chunk: all of a side unless said otherwise."""
+        return self.chunk_size or self.batch_size
 
     @property
     def is_paper_length(self) -> bool:

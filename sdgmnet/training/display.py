@@ -48,7 +48,7 @@ class Display:
         trained = ", ".join(patchset.name for patchset in sources.train)
         self.console.print(
             f"Training on {trained} ({patches} patches): {self.config.iterations} iterations of "
-            f"{self.config.batch_size} pairs, {device}, {torch.get_num_threads()} threads."
+            f"{self.config.batch_size} pairs, {device}, {torch.get_num_threads()} threads, {self.config.engine}."
         )
         for patchset in sources.test:
             pairs = len(some_pairs(patchset, self.config.most_evaluation_pairs))

@@ -18,6 +18,7 @@ from sdgmnet.loss import LOSSES
 from sdgmnet.metrics import fpr_at_recall, pair_distances
 from sdgmnet.pretrained import load_encoder
 from sdgmnet.training.config import TrainConfig
+from sdgmnet.training.engine import Trunk, build_trunk, choose_engine
 from sdgmnet.training.step import dropout_masks, train_step
 
 
@@ -33,6 +34,7 @@ class Run:
     optimizer: torch.optim.Optimizer
     sampler: PairSampler
     device: torch.device
+    trunk: Trunk
     step: int = 0
     sums: dict[str, float] = field(default_factory=dict)  # of this epoch's iterations
     counted: int = 0
@@ -78,7 +80,8 @@ def start(config: TrainConfig, patchsets: Sequence[PatchSet], *, resume: bool = 
     sampler = PairSampler(patchsets, config.seed)
     sampler.check_batch_size(config.batch_size)
     sampler.indices(0, config.batch_size)  # conflicts may make batches of this size impossible: say so now
-    return Run(config, encoder, loss, optimizer, sampler, device)
+    trunk = build_trunk(encoder, choose_engine(config.engine, device, config.pairs), config.recompute)
+    return Run(config, encoder, loss, optimizer, sampler, device, trunk)
 
 
 def choose_device(name: str) -> torch.device:
@@ -130,8 +133,9 @@ def iterate_once(run: Run) -> float:
             sides,
             keep,
             progress=step / config.iterations,
-            chunk_size=config.chunk_size,
+            chunk_size=config.chunk,
             joint_batchnorm=config.joint_batchnorm,
+            trunk=run.trunk,
         ).item()
     except InputError as error:  # a loss refuses descriptors that are not finite
         raise Diverged(str(error)) from error

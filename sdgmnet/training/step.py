@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sdgmnet.encoders import Encoded, SDGMNet
+from sdgmnet.training.engine import Trunk
 
 MASK_BLOCK = 64  # samples that share one random stream of dropout
 
@@ -20,10 +21,15 @@ def train_step(
     progress: float,
     chunk_size: int,
     joint_batchnorm: bool = False,
+    trunk: Trunk | None = None,
 ) -> Tensor:
-    """sides (2, N, 1, 32, 32): anchors, positives; keep (2, N, 128, 8, 8): what dropout leaves. Returns the loss."""
+    """sides (2, N, 1, 32, 32): anchors, positives; keep (2, N, 128, 8, 8): what dropout leaves. Returns the loss.
+
+    trunk: a faster or thriftier form of `encoder.trunk`, see `training.engine`.
+    """
     needs = getattr(loss, "needs", ())
-    anchor, positive = encode_sides(encoder, sides, keep, chunk_size, joint_batchnorm, with_maps="maps" in needs)
+    with_maps = "maps" in needs
+    anchor, positive = encode_sides(encoder, sides, keep, chunk_size, joint_batchnorm, with_maps=with_maps, trunk=trunk)
     more = {"anchor_encoded": anchor, "positive_encoded": positive} if needs else {}
     value: Tensor = loss(anchor.descriptors, positive.descriptors, progress=progress, **more)
     optimizer.zero_grad(set_to_none=True)
@@ -39,6 +45,7 @@ def encode_sides(
     chunk_size: int,
     joint_batchnorm: bool = False,
     with_maps: bool = False,
+    trunk: Trunk | None = None,
 ) -> tuple[Encoded, Encoded]:
     """Both sides of a batch as if each went through the encoder whole.
 
@@ -47,21 +54,27 @@ def encode_sides(
     """
     count = sides.shape[1]
     encoder.check_patches(sides.flatten(0, 1))
-    chunks = []
+    features, first = [], []
     for side in range(2):
         for start in range(0, count, chunk_size):
             rows = slice(start, start + chunk_size)
-            chunks.append(encoder.trunk(sides[side, rows], None if keep is None else keep[side, rows]))
-    features = torch.cat([chunk[0] for chunk in chunks])
+            patches, kept = sides[side, rows], None if keep is None else keep[side, rows]
+            if trunk is not None and not with_maps:
+                features.append(trunk(patches, kept))
+            else:
+                made, block = encoder.trunk(patches, kept)
+                features.append(made)
+                first.append(block)
+    together = torch.cat(features)
     if joint_batchnorm:
-        raw = encoder.normalise_batch(features)
+        raw = encoder.normalise_batch(together)
     else:
-        raw = torch.cat([encoder.normalise_batch(side) for side in features.split(count)])
+        raw = torch.cat([encoder.normalise_batch(half) for half in together.split(count)])
     descriptors = F.normalize(raw, dim=1)
-    first = torch.cat([chunk[1] for chunk in chunks]) if with_maps else None
+    first_maps = torch.cat(first) if with_maps else None
     encoded = []
     for rows in (slice(0, count), slice(count, None)):
-        maps = () if first is None else (first[rows], raw[rows, :, None, None])
+        maps = () if first_maps is None else (first_maps[rows], raw[rows, :, None, None])
         encoded.append(Encoded(descriptors[rows], raw[rows], maps))
     return encoded[0], encoded[1]
 

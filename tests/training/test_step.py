@@ -2,7 +2,9 @@ import pytest
 import torch
 
 from sdgmnet.encoders import SDGMNet
+from sdgmnet.errors import InputError
 from sdgmnet.loss import SDGMLoss
+from sdgmnet.training.engine import build_trunk, choose_engine, has_compiler
 from sdgmnet.training.step import MASK_BLOCK, dropout_masks, encode_sides, train_step
 
 SHAPE = SDGMNet.feature_shape
@@ -93,3 +95,51 @@ def test_a_loss_that_needs_more_gets_it(encoder: SDGMNet) -> None:
     optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1)
     value = train_step(encoder, Needy(), optimizer, torch.rand(2, 4, 1, 32, 32), None, progress=0.0, chunk_size=64)
     assert torch.isfinite(value)
+
+
+def test_recomputing_changes_nothing(encoder: SDGMNet) -> None:
+    sides = torch.rand(2, 10, 1, 32, 32)
+    keep = dropout_masks(0, 0, 10, SHAPE, 0.3)
+    gradients = []
+    for recompute in (False, True):
+        encoder.zero_grad()
+        trunk = build_trunk(encoder, "eager", recompute)
+        a, p = encode_sides(encoder, sides, keep, chunk_size=4, trunk=trunk)
+        SDGMLoss()(a.descriptors, p.descriptors, progress=0.0).backward()
+        gradients.append([parameter.grad.clone() for parameter in encoder.parameters() if parameter.grad is not None])
+    assert len(gradients[0]) == len(list(encoder.parameters()))
+    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+def test_compiled_trunk_equals_the_plain_step(encoder: SDGMNet) -> None:
+    sides = torch.rand(2, 24, 1, 32, 32)
+    keep = dropout_masks(0, 0, 24, SHAPE, 0.3)
+    results = []
+    for engine in ("eager", "compiled", "compiled"):
+        encoder.zero_grad()
+        encoder.norm.reset_running_stats()
+        a, p = encode_sides(encoder, sides, keep, chunk_size=16, trunk=build_trunk(encoder, engine))
+        value = SDGMLoss()(a.descriptors, p.descriptors, progress=0.0)
+        value.backward()
+        results.append(
+            [value.detach(), *(p.grad.clone() for p in encoder.parameters()), *map(torch.clone, encoder.buffers())]
+        )
+    plain, compiled, again = results
+    assert all(torch.equal(one, other) for one, other in zip(compiled, again, strict=True))
+    scale = torch.cat([one.double().flatten() for one in plain]).norm()  # some gradients alone are nothing but rounding
+    for one, other in zip(plain, compiled, strict=True):
+        assert (one - other).double().norm() <= 1e-5 * scale
+
+
+def test_engine_is_a_matter_of_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    monkeypatch.setattr("sdgmnet.training.engine.has_compiler", lambda: True)
+    assert choose_engine("auto", cpu, 10_000_000) == "compiled"
+    assert choose_engine("auto", cpu, 100) == choose_engine("auto", gpu, 10_000_000) == "eager"
+    assert choose_engine("compiled", cpu, 100) == "compiled"
+    monkeypatch.setattr("sdgmnet.training.engine.has_compiler", lambda: False)
+    assert choose_engine("auto", cpu, 10_000_000) == "eager"
+    with pytest.raises(InputError, match="--engine eager"):
+        choose_engine("compiled", cpu, 100)

@@ -1,0 +1,125 @@
+"""`sdgmnet bench ...`: how fast, against whom, and how near to the machine's limit."""
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import tyro
+
+from sdgmnet.benchmarks import speed
+from sdgmnet.benchmarks.speed import Timing
+from sdgmnet.report import deliver
+
+Rows = list[list[str]]
+
+
+@dataclass(frozen=True)
+class BenchArguments:
+    """Measure ours against the plain formulation, kornia's modules and the machine's own matrix product, in turns in one run.
+
+    Machines are noisy: read the ratios, which compare runs next to each other, and their spread.
+    """
+
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    """Folder for results.json and table.md."""
+    repeats: int = 5
+    """Alternations; the median counts."""
+    pairs: int = 1024
+    """Batch of the training step and of the loss."""
+    patches: int = 4096
+    """Patches of an inference run."""
+    memory_patches: int = 200_000
+    """Patches whose description is watched for memory."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print JSON instead of a table."""
+
+
+def train(words: list[str]) -> None:
+    _run("train", words, [_train])
+
+
+def infer(words: list[str]) -> None:
+    _run("infer", words, [_infer])
+
+
+def loss(words: list[str]) -> None:
+    _run("loss", words, [_loss])
+
+
+def data(words: list[str]) -> None:
+    _run("data", words, [_data])
+
+
+def everything(words: list[str]) -> None:
+    _run("all", words, [_data, _loss, _train, _infer])
+
+
+def _run(name: str, words: list[str], parts: Sequence[Any]) -> None:
+    arguments = tyro.cli(BenchArguments, prog=f"sdgmnet bench {name}", args=words)
+    rows: Rows = []
+    for part in parts:
+        rows += part(arguments)
+    machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    header = ["what", "contender", "median", "from - to", "ratio"]
+    results = {"machine": machine, "header": header, "rows": rows}
+    deliver(results, header, rows, arguments.out, arguments.json, title=f"sdgmnet bench {name} ({machine})")
+
+
+def _row(what: str, timing: Timing, unit: str, reference: Timing | None = None) -> list[str]:
+    ratio = "" if reference is None or reference is timing else f"{timing.against(reference):.2f} x {reference.name}"
+    return [
+        what,
+        timing.name,
+        f"{timing.median:.0f} {unit}",
+        f"{min(timing.rates):.0f} - {max(timing.rates):.0f}",
+        ratio,
+    ]
+
+
+def _share(what: str, timing: Timing, limit: Timing) -> list[str]:
+    return [what, "ours of the limit", f"{100 * timing.against(limit):.0f} %", "", ""]
+
+
+def _train(arguments: BenchArguments) -> Rows:
+    timings = speed.training(arguments.pairs, arguments.repeats)
+    what = f"training step, N = {arguments.pairs}"
+    rows = [_row(what, timing, "pairs/s", timings["plain"]) for timing in timings.values()]
+    return [*rows, _share(what, timings["ours"], timings["limit"])]
+
+
+def _loss(arguments: BenchArguments) -> Rows:
+    rows: Rows = []
+    for pairs in sorted({256, arguments.pairs, 4096, 8192}):
+        timings = speed.losses(pairs, arguments.repeats if pairs <= 1024 else 3)
+        rows += [_row(f"loss and mining, N = {pairs}", one, "pairs/s", timings["plain"]) for one in timings.values()]
+    memory = speed.loss_memory(8192)
+    share = memory["plain"]["megabytes"] / max(memory["ours"]["megabytes"], 1)
+    for name, result in memory.items():
+        ratio = f"1/{share:.0f} of plain" if name == "ours" else ""
+        rows.append(["loss and mining, N = 8192: memory", name, f"{result['megabytes']:.0f} MB", "", ratio])
+    return rows
+
+
+def _infer(arguments: BenchArguments) -> Rows:
+    timings = speed.inference(arguments.patches, arguments.repeats)
+    reference = timings["kornia HyNet, 512"]
+    rows = [_row("inference, float32", timing, "patches/s", reference) for timing in timings.values()]
+    rows.append(_share("inference, float32", timings["ours"], timings["limit"]))
+    starts = [speed.cold_start() for _ in range(min(3, arguments.repeats))]
+    for name in starts[0]:
+        seconds = sorted(start[name]["seconds"] for start in starts)
+        ratio = sorted(start["kornia HyNet, 512"]["seconds"] / start[name]["seconds"] for start in starts)
+        shown = "" if name.startswith("kornia") else f"{ratio[len(ratio) // 2]:.2f} x kornia HyNet, 512"
+        spread = f"{seconds[0]:.2f} - {seconds[-1]:.2f}"
+        rows.append(["4000 patches, fresh process", name, f"{seconds[len(seconds) // 2]:.2f} s", spread, shown])
+    memory = speed.describing_memory(arguments.memory_patches)
+    what = f"memory to describe {arguments.memory_patches} patches"
+    return [*rows, [what, "ours", f"{memory['megabytes']:.0f} MB", "", "beyond the arrays"]]
+
+
+def _data(arguments: BenchArguments) -> Rows:
+    timings = speed.batches(arguments.pairs, arguments.repeats)
+    return [_row(f"making a batch, N = {arguments.pairs}", timings["ours"], "pairs/s")]
