@@ -5,26 +5,26 @@ cosine alone, so the gradient for `a` is a multiple of `b`; the part of it along
 `a` a unit vector, which leaves exactly Eqs. (5)-(7).
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-# Nearer than this to 0 or pi, 1 - cos is written as half a squared distance: the plain inner product loses digits there.
+# Nearer than this to 0 or pi, the gradient is written with a - b or a + b: a multiple of b alone would lose digits there.
 _CLOSE = 0.05
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
-    r"""Inner product s of Eq. (4), exact to rounding of :math:`1 \mp s` even where the vectors nearly coincide or oppose."""
-    difference, total = a - b, a + b
-    squared_gap, squared_sum = difference.square().sum(-1), total.square().sum(-1)
-    plain = (a * b).sum(-1)
-    near_opposite = torch.where(squared_sum < _CLOSE**2, 0.5 * squared_sum - 1, plain)
-    return torch.where(squared_gap < _CLOSE**2, 1 - 0.5 * squared_gap, near_opposite)
+    r"""Inner product s of Eq. (4)."""
+    gap, total = _gap_and_sum(a, b)
+    return _FunctionOfCosine.apply(a, b, (a * b).sum(-1).detach(), torch.ones_like(gap), _correction(gap, total))
 
 
 def l2_distance(a: Tensor, b: Tensor) -> Tensor:
     r"""Euclidean distance l of Eq. (4) for unit rows: :math:`l = \sqrt{2 - 2s}`; gradient 0 where the rows coincide."""
-    distance = torch.linalg.vector_norm((a - b).detach(), dim=-1)
-    return _follow_cosine(distance, torch.where(distance > 0, -1 / distance, 0), a, b)
+    gap, total = _gap_and_sum(a, b)
+    slope = torch.where(gap > 0, -1 / gap, 0)
+    return _FunctionOfCosine.apply(a, b, gap, slope, _correction(gap, total))
 
 
 def angle(a: Tensor, b: Tensor) -> Tensor:
@@ -33,16 +33,40 @@ def angle(a: Tensor, b: Tensor) -> Tensor:
     The value is :math:`2\,\mathrm{atan2}(\|a-b\|, \|a+b\|)`, which keeps all digits where the arc cosine loses half of
     them. The gradient is that of the arc cosine, :math:`-\partial s / \sin\theta`, and 0 exactly at θ = 0 and θ = π.
     """
-    gap = torch.linalg.vector_norm((a - b).detach(), dim=-1)
-    total = torch.linalg.vector_norm((a + b).detach(), dim=-1)
+    gap, total = _gap_and_sum(a, b)
     sine = 0.5 * gap * total
-    return _follow_cosine(2 * torch.atan2(gap, total), torch.where(sine > 0, -1 / sine, 0), a, b)
+    slope = torch.where(sine > 0, -1 / sine, 0)
+    return _FunctionOfCosine.apply(a, b, 2 * torch.atan2(gap, total), slope, _correction(gap, total))
 
 
-def _follow_cosine(value: Tensor, slope: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """`value` as a constant, made to vary with the cosine of a and b by `slope` in the backward pass."""
-    s = cosine(a, b)
-    return value + slope * (s - s.detach())
+@torch.no_grad()
+def _gap_and_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.linalg.vector_norm(a - b, dim=-1), torch.linalg.vector_norm(a + b, dim=-1)
+
+
+def _correction(gap: Tensor, total: Tensor) -> Tensor:
+    """How much of `a` to take off the gradient `b`: none, but all of it near 0 and, with the other sign, near pi.
+
+    What lies along a vanishes in the normalisation of a anyway; taken off beforehand, it cannot drown the rest.
+    """
+    return (gap < _CLOSE).to(gap.dtype) - (total < _CLOSE).to(gap.dtype)
+
+
+class _FunctionOfCosine(torch.autograd.Function):
+    """`value`, known already, as a function of a · b with derivative `slope`."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, value: Tensor, slope: Tensor, correction: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b, slope, correction)
+        return value.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        a, b, slope, correction = ctx.saved_tensors
+        weight = (upstream * slope)[..., None]
+        off = weight * correction[..., None]
+        return weight * b - off * a, weight * a - off * b, None, None, None
 
 
 def angle_gradient_norm(x_norm: Tensor) -> Tensor:

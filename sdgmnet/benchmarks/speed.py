@@ -129,8 +129,15 @@ def losses(pairs: int, repeats: int) -> dict[str, Timing]:
         torch.autograd.grad(plain_loss(plain_state, a, p), (a, p))
 
     times = max(1, 4096 // pairs)  # a few milliseconds are too short to time once
-    calls = {name: ([call] * times, pairs * times) for name, call in (("ours", ours), ("plain", plain))}
-    return alternate({name: (lambda c=c: [one() for one in c], work) for name, (c, work) in calls.items()}, repeats)
+
+    def often(call: Callable[[], None]) -> tuple[Callable[[], object], float]:
+        def repeated() -> None:
+            for _ in range(times):
+                call()
+
+        return repeated, float(pairs * times)
+
+    return alternate({"ours": often(ours), "plain": often(plain)}, repeats)
 
 
 def inference(patches: int, repeats: int) -> dict[str, Timing]:

@@ -13,6 +13,7 @@ from sdgmnet.sphere import angle
 
 BLOCK_FLOATS = 2**19  # of a block of cosines: a few megabytes, the size of a CPU's cache
 CUDA_BLOCK_FLOATS = 2**26
+_PREFERENCE = [1, 2, 0, 3]  # of equals: a-p, p-a, a-a, p-p, as positions in a 2 x 2 table of sides
 _NEVER = -2.0  # below every cosine: marks pairs that may not be negatives
 
 
@@ -53,11 +54,11 @@ def hardest_in_batch(anchor: Tensor, positive: Tensor, min_negative_angle: float
     count = len(a)
     with torch.no_grad():
         highest, j = nearest_points(a, p, math.cos(min_negative_angle))
-        i = torch.arange(count, device=a.device)
-        four = torch.stack([(a * p[j]).sum(1), (p * a[j]).sum(1), (a * a[j]).sum(1), (p * p[j]).sum(1)])
-        which = four.argmax(dim=0)
-        left = i + count * ((which == 1) | (which == 3))  # rows of [a; p]
-        right = j + count * ((which == 0) | (which == 3))
+        sides = torch.stack([a, p], dim=1)  # (N, 2, D)
+        four = (sides @ sides[j].mT).flatten(1)  # (N, 4): a-a, a-p, p-a, p-p of i with j
+        which = torch.tensor(_PREFERENCE, device=a.device)[four[:, _PREFERENCE].argmax(dim=1)]
+        left = torch.arange(count, device=a.device) + count * (which >= 2)  # rows of [a; p]
+        right = j + count * (which % 2)
     both = torch.cat([a, p])
     return Triplets(angle(a, p), _angle_of_rows(both, left, right), highest > _NEVER)
 
@@ -85,8 +86,10 @@ def nearest_points(a: Tensor, p: Tensor, cos_threshold: float) -> tuple[Tensor, 
         nearer_end = torch.maximum(cosines[:size], cosines[size:])
         nearest = torch.maximum(nearer_end[:, :width], nearer_end[:, width:])
         nearest.diagonal().fill_(_NEVER)
-        nearest.masked_fill_(nearest >= cos_threshold, _NEVER)
         along = nearest.max(dim=1)
+        if (along.values >= cos_threshold).any():  # seldom, once descriptors are trained
+            nearest.masked_fill_(nearest >= cos_threshold, _NEVER)
+            along = nearest.max(dim=1)
         offer(slice(start, stop), along.values, along.indices + start)
         if stop < count:
             down = nearest[:, size:].max(dim=0)
