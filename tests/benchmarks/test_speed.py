@@ -1,0 +1,57 @@
+import json
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from sdgmnet import SDGMLoss
+from sdgmnet.benchmarks import speed
+from sdgmnet.cli import main
+
+
+def test_contenders_take_turns() -> None:
+    order: list[str] = []
+    timings = speed.alternate({"a": (lambda: order.append("a"), 1.0), "b": (lambda: order.append("b"), 1.0)}, repeats=3)
+    assert order == ["a", "b"] * 4  # one warm-up each, then three turns
+    assert len(timings["a"].rates) == 3
+
+
+def test_rates_and_ratios() -> None:
+    timings = speed.alternate({"slow": (lambda: time.sleep(0.02), 10.0), "fast": (lambda: time.sleep(0.005), 10.0)}, 3)
+    assert 300 < timings["slow"].median <= 500
+    assert 2 < timings["fast"].against(timings["slow"]) < 5
+
+
+def test_the_plain_formulation_is_the_same_loss() -> None:
+    """Values and gradients of the reference that speed is measured against are those of ours."""
+    a, p = speed.unit_pairs(40)
+    ours, plain = SDGMLoss(decay=0.5), SDGMLoss(decay=0.5)
+    for _ in range(2):
+        value, reference = ours(a, p), speed.plain_loss(plain, a, p)
+        torch.testing.assert_close(value, reference, rtol=1e-4, atol=1e-6)
+        for mine, theirs in zip(
+            torch.autograd.grad(value, (a, p)), torch.autograd.grad(reference, (a, p)), strict=True
+        ):
+            assert (mine - theirs).norm() < 1e-4 * theirs.norm()
+
+
+def test_fresh_process_reports_seconds_and_memory() -> None:
+    result = speed.in_fresh_process("", "", "block = np.ones(50 * 2**20, dtype=np.uint8); time.sleep(0.1)")
+    assert result["seconds"] > 0.1
+    assert 45 < result["megabytes"] < 80
+
+
+@pytest.mark.parametrize("pairs", [64])
+def test_bench_data_writes_its_table(pairs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "data", "--pairs", str(pairs), "--repeats", "2", "-o", str(tmp_path / "bench")]) == 0
+    assert "making a batch, N = 64" in capsys.readouterr().out
+    results = json.loads((tmp_path / "bench/results.json").read_text())
+    assert results["rows"][0][1] == "ours"
+    assert (tmp_path / "bench/table.md").read_text().startswith("| what |")
+
+
+def test_training_bench_runs_small() -> None:
+    timings = speed.training(8, repeats=1, engine="eager")
+    assert set(timings) == {"ours", "plain", "limit"}
+    assert all(timing.median > 0 for timing in timings.values())
