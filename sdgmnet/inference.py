@@ -28,9 +28,9 @@ def describe_patches(
     uint8 patches are read as 0..255, float ones as [0, 1]. S is the encoder's patch size, or twice that: then patches are
     halved with the filter used in training. The encoder is left in the mode it was found in, on the device it is on.
 
-    engine: "eager" is torch as it is, in chunks of `batch_size`; "openvino" (extra `fast`, CPU only) is about twice as fast from
-    some 1500 patches on, and equal to it within 1e-5. It has to be asked for: a test process that had used it was once in a while
-    seen to crash later, when it was interrupted by a signal.
+    engine: "eager" is torch as it is, in chunks of `batch_size`; "openvino" (extra `fast`, CPU only) is about twice as fast
+    from some 1500 patches on, and equal to it within 1e-5. It has to be asked for: a test process that had used it was seen
+    to crash now and then when it received a signal later.
     """
     patches = patches if isinstance(patches, Tensor) else np.asarray(patches)
     patches = patches[:, 0] if patches.ndim == 4 and patches.shape[1] == 1 else patches
