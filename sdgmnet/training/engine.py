@@ -3,11 +3,10 @@
 import os
 import shutil
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from sdgmnet.encoders import SDGMNet
 from sdgmnet.errors import InputError
@@ -40,9 +39,27 @@ def build_trunk(encoder: SDGMNet, engine: str, recompute: bool = False) -> Trunk
     if not recompute:
         return trunk
 
-    def twice(patches: Tensor, keep: Tensor | None) -> Tensor:
-        # The mask is an argument, so the second pass drops what the first one dropped without any random state.
-        features: Tensor = checkpoint(trunk, patches, keep, use_reentrant=False, preserve_rng_state=False)
-        return features
+    parameters = [parameter for parameter in encoder.parameters() if parameter.requires_grad]
+    return lambda patches, keep: _Recomputed.apply(trunk, patches, keep, *parameters)
 
-    return twice
+
+class _Recomputed(torch.autograd.Function):
+    """A trunk that keeps nothing of its forward pass but the input, and runs once more when its gradient is asked for.
+
+    The mask is an argument, so the second pass drops what the first one dropped without any random state.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, trunk: Trunk, patches: Tensor, keep: Tensor | None, *parameters: Tensor) -> Tensor:
+        ctx.trunk, ctx.parameters = trunk, parameters
+        ctx.save_for_backward(patches, keep)
+        with torch.no_grad():
+            return trunk(patches, keep)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        patches, keep = ctx.saved_tensors
+        with torch.enable_grad():
+            features = ctx.trunk(patches, keep)
+        return None, None, None, *torch.autograd.grad(features, ctx.parameters, upstream, allow_unused=True)
