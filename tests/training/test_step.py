@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 
@@ -114,23 +116,24 @@ def test_recomputing_changes_nothing(encoder: SDGMNet) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
 def test_compiled_trunk_equals_the_plain_step(encoder: SDGMNet) -> None:
+    """To rounding: no farther from a float64 step than three times what the plain float32 step is. And to itself exactly."""
     sides = torch.rand(2, 24, 1, 32, 32)
     keep = dropout_masks(0, 0, 24, SHAPE, 0.3)
-    results = []
-    for engine in ("eager", "compiled", "compiled"):
-        encoder.zero_grad()
-        encoder.norm.reset_running_stats()
-        a, p = encode_sides(encoder, sides, keep, chunk_size=16, trunk=build_trunk(encoder, engine))
-        value = SDGMLoss()(a.descriptors, p.descriptors, progress=0.0)
-        value.backward()
-        results.append(
-            [value.detach(), *(p.grad.clone() for p in encoder.parameters()), *map(torch.clone, encoder.buffers())]
-        )
-    plain, compiled, again = results
-    assert all(torch.equal(one, other) for one, other in zip(compiled, again, strict=True))
-    scale = torch.cat([one.double().flatten() for one in plain]).norm()  # some gradients alone are nothing but rounding
-    for one, other in zip(plain, compiled, strict=True):
-        assert (one - other).double().norm() <= 1e-5 * scale
+    precise = copy.deepcopy(encoder).double()
+
+    def gradients(model: SDGMNet, patches: torch.Tensor, engine: str) -> torch.Tensor:
+        model.zero_grad()
+        model.norm.reset_running_stats()
+        a, p = encode_sides(model, patches, keep, chunk_size=16, trunk=build_trunk(model, engine))
+        SDGMLoss()(a.descriptors, p.descriptors, progress=0.0).backward()
+        parts = [p.grad for p in model.parameters() if p.grad is not None]
+        return torch.cat([part.double().flatten() for part in [*parts, *model.buffers()]])
+
+    exact = gradients(precise, sides.double(), "eager")
+    plain, compiled = gradients(encoder, sides, "eager"), gradients(encoder, sides, "compiled")
+    assert torch.equal(compiled, gradients(encoder, sides, "compiled"))
+    assert (compiled - exact).norm() <= 3 * (plain - exact).norm()
+    assert (compiled - exact).norm() <= 1e-3 * exact.norm()
 
 
 def test_engine_is_a_matter_of_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
