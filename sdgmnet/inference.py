@@ -30,7 +30,7 @@ def describe_patches(
 
     engine: "eager" is torch as it is, in chunks of `batch_size`; "openvino" (extra `fast`, CPU only) is about twice as fast
     from some 1500 patches on, and equal to it within 1e-5. It has to be asked for: a test process that had used it was seen
-    to crash now and then when it received a signal later.
+    to crash now and then, for a reason not found yet (docs/results.md).
     """
     patches = patches if isinstance(patches, Tensor) else np.asarray(patches)
     patches = patches[:, 0] if patches.ndim == 4 and patches.shape[1] == 1 else patches
