@@ -1,0 +1,40 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from sdgmnet.errors import InputError
+from sdgmnet.reconstruction.process import StepFailed, run_alone
+
+HERE = "tests.reconstruction.test_process"
+
+
+def add(first: int, second: int) -> dict[str, int]:
+    print("adding")
+    return {"sum": first + second, "process": os.getpid()}
+
+
+def refuse() -> None:
+    raise InputError("no photos here.")
+
+
+def crash() -> None:
+    print("about to fall")
+    os.abort()
+
+
+def test_result_comes_back_from_another_process(tmp_path: Path) -> None:
+    answer = run_alone(f"{HERE}:add", tmp_path / "log.txt", first=2, second=3)
+    assert answer["sum"] == 5
+    assert answer["process"] != os.getpid()
+    assert "adding" in (tmp_path / "log.txt").read_text()
+
+
+def test_bad_input_stays_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="^no photos here.$"):
+        run_alone(f"{HERE}:refuse", tmp_path / "log.txt")
+
+
+def test_a_crash_is_told_with_the_end_of_the_log(tmp_path: Path) -> None:
+    with pytest.raises(StepFailed, match="crash ended with code -6"):
+        run_alone(f"{HERE}:crash", tmp_path / "log.txt")
