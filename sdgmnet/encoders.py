@@ -98,10 +98,13 @@ class SDGMNet(nn.Module):
     def trunk(self, patches: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """All that treats each patch alone: (B, 1, 32, 32) -> features (B, 128) before BatchNorm, and the first maps."""
         first = self.first(self.input(patches))
-        maps = self.middle(first)
+        return self.reduce(self.middle(first), keep), first
+
+    def reduce(self, maps: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Dropout and the last convolution: (B, 128, 8, 8) -> (B, 128). Its filter covers the map: a matrix product."""
         if self.training:
             maps = F.dropout(maps, self.dropout) if keep is None else maps * (keep / (1 - self.dropout))
-        return self.last(maps).flatten(1), first
+        return F.linear(maps.flatten(1), self.last.weight.flatten(1))
 
     def normalise_batch(self, features: Tensor) -> Tensor:
         """The one layer that looks across the batch: BatchNorm without affine parameters, (B, 128) -> (B, 128)."""

@@ -24,11 +24,11 @@ ALLOWED = {
     "features.patches": {"features.keypoints"},
     "reconstruction": {"features.keypoints", "features.patches"},
     "data": {"features.keypoints", "features.patches", "reconstruction", "resampling"},
-    "inference": {"encoders", "openvino_graph", "resampling"},
-    "openvino_graph": {"encoders", "resampling"},
+    "native": {"encoders"},
+    "inference": {"encoders", "native", "resampling"},
     "pretrained": {"encoders"},
     "contenders": {"handcrafted", "inference", "pretrained"},
-    "training": {"data", "encoders", "loss", "metrics", "inference", "pretrained"},
+    "training": {"data", "encoders", "loss", "metrics", "inference", "native", "pretrained"},
     "benchmarks": {"data", "contenders", "metrics"},
     "paper": {"benchmarks", "training", "loss", "data"},
 }
@@ -62,12 +62,7 @@ def test_imports_follow_the_streams(path: Path) -> None:
     if part in EVERYWHERE | {"cli", "commands", "features"}:
         return
     if path.name == "speed.py":  # the one benchmark that sees losses and training
-        assert (
-            not imports(path)
-            - EVERYWHERE
-            - ALLOWED["benchmarks"]
-            - {"encoders", "inference", "loss", "openvino_graph", "training"}
-        )
+        assert not imports(path) - EVERYWHERE - ALLOWED["benchmarks"] - {"encoders", "inference", "loss", "training"}
         return
     assert part in ALLOWED, f"{part} is new: say in this test what it may import"
     extra = imports(path) - {part} - EVERYWHERE - ALLOWED[part]
@@ -85,7 +80,7 @@ def test_import_has_no_side_effects_and_needs_no_optional_package() -> None:
         "import random, numpy, torch, sys; before = (torch.get_num_threads(), torch.initial_seed(), random.getstate(),"
         " str(numpy.random.get_state())); import sdgmnet; after = (torch.get_num_threads(), torch.initial_seed(),"
         " random.getstate(), str(numpy.random.get_state())); assert before == after;"
-        " heavy = {'cv2', 'openvino', 'skimage', 'matplotlib', 'tensorboard', 'kornia', 'tyro'} & set(sys.modules);"
+        " heavy = {'cv2', 'skimage', 'matplotlib', 'tensorboard', 'kornia', 'tyro'} & set(sys.modules);"
         " assert not heavy, heavy"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -151,7 +151,7 @@ def test_the_mode_comes_back_after_an_error(patches: np.ndarray, monkeypatch: py
     def fail(_: Tensor) -> Tensor:
         raise RuntimeError("no memory")
 
-    monkeypatch.setattr(encoder, "forward", fail)
+    monkeypatch.setattr(encoder, "normalise_batch", fail)
     with pytest.raises(RuntimeError, match="no memory"):
         describe_patches(encoder, patches[:3])
     assert encoder.training
@@ -159,8 +159,9 @@ def test_the_mode_comes_back_after_an_error(patches: np.ndarray, monkeypatch: py
 
 def test_engines_that_cannot_be_had_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     patches = np.zeros((2, 32, 32), dtype=np.uint8)
-    monkeypatch.setattr("sdgmnet.openvino_graph.is_available", lambda: False)
-    with pytest.raises(InputError, match="sdgmnet.fast"):
-        describe_patches(SDGMNet(), patches, engine="openvino")
-    with pytest.raises(InputError, match="magic"):
+    monkeypatch.setattr("sdgmnet.native.trunk.library", lambda: None)
+    assert describe_patches(SDGMNet(), patches, engine="auto").shape == (2, 128)
+    with pytest.raises(InputError, match="use the engine eager"):
+        describe_patches(SDGMNet(), patches, engine="native")
+    with pytest.raises(InputError, match="one of auto, eager, native"):
         describe_patches(SDGMNet(), patches, engine="magic")  # type: ignore[arg-type]

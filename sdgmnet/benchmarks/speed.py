@@ -14,16 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sdgmnet import openvino_graph
 from sdgmnet.data.batches import PairSampler
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.encoders import SDGMNet
-from sdgmnet.inference import Engine as InferenceEngine
 from sdgmnet.inference import describe_patches
 from sdgmnet.loss import SDGMLoss
 from sdgmnet.loss.mining import Triplets
 from sdgmnet.loss.sdgm import pseudo_loss
-from sdgmnet.training.engine import Engine, build_trunk, has_compiler
+from sdgmnet.training.engine import Engine, build_trunk, choose_chunk, choose_engine
 from sdgmnet.training.step import dropout_masks, train_step
 
 FORWARD_FLOP = 78e6  # a patch through the encoder: 39.1 million multiplications and as many additions
@@ -86,7 +84,7 @@ def plain_loss(loss: SDGMLoss, anchor: Tensor, positive: Tensor) -> Tensor:
     return pseudo_loss(triplets, *loss.modulate(triplets, 1.0), loss.alpha)
 
 
-def training(pairs: int, repeats: int, engine: Engine | None = None) -> dict[str, Timing]:
+def training(pairs: int, repeats: int, engine: Engine = "auto") -> dict[str, Timing]:
     """Training steps in pairs a second: ours, the plain formulation, and the limit by matrix products."""
     sides = torch.rand(2, pairs, 1, 32, 32)
     keep = dropout_masks(0, 0, pairs, SDGMNet.feature_shape, 0.3)
@@ -95,10 +93,12 @@ def training(pairs: int, repeats: int, engine: Engine | None = None) -> dict[str
     optimizer, plain_optimizer = (
         torch.optim.SGD(one.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4) for one in (encoder, plain_encoder)
     )
-    trunk = build_trunk(encoder, engine or ("compiled" if has_compiler() else "eager"))
+    cpu = torch.device("cpu")
+    engine = choose_engine(engine, cpu)
+    trunk, chunk = build_trunk(encoder, engine), choose_chunk(engine, cpu) or pairs
 
     def ours() -> None:
-        train_step(encoder, loss, optimizer, sides, keep, progress=1.0, chunk_size=64, trunk=trunk)
+        train_step(encoder, loss, optimizer, sides, keep, progress=1.0, chunk_size=chunk, trunk=trunk)
 
     def plain() -> None:
         anchor, positive = (plain_encoder.encode(sides[side], keep[side]).descriptors for side in range(2))
@@ -142,10 +142,6 @@ def losses(pairs: int, repeats: int) -> dict[str, Timing]:
     return alternate({"ours": often(ours), "plain": often(plain)}, repeats)
 
 
-def best_engine() -> InferenceEngine:
-    return "openvino" if openvino_graph.is_available() else "eager"
-
-
 def inference(patches: int, repeats: int) -> dict[str, Timing]:
     """Patches a second: our engines, kornia's modules as their users call them (512) and at a better size (64), the limit."""
     import kornia.feature
@@ -153,7 +149,7 @@ def inference(patches: int, repeats: int) -> dict[str, Timing]:
     pixels = torch.rand(patches, 1, 32, 32)
     ours = SDGMNet().eval()
     contenders: dict[str, tuple[Callable[[], object], float]] = {
-        "ours": (lambda: describe_patches(ours, pixels, engine=best_engine()), patches),
+        "ours": (lambda: describe_patches(ours, pixels), patches),
         "ours, eager": (lambda: describe_patches(ours, pixels, engine="eager"), patches),
     }
 
@@ -208,7 +204,7 @@ def cold_start(patches: int = 4000) -> dict[str, dict[str, Any]]:
     ours = in_fresh_process(
         "import sdgmnet",
         f"{pixels}; encoder = sdgmnet.SDGMNet().eval()",
-        f"sdgmnet.describe_patches(encoder, pixels, engine={best_engine()!r})",
+        "sdgmnet.describe_patches(encoder, pixels)",
     )
     peer = in_fresh_process(
         "import kornia.feature",
@@ -223,7 +219,7 @@ def describing_memory(patches: int) -> dict[str, Any]:
     result = in_fresh_process(
         "import sdgmnet",
         f"pixels = np.full(({patches}, 64, 64), 7, dtype=np.uint8); encoder = sdgmnet.SDGMNet().eval()",
-        f"sdgmnet.describe_patches(encoder, pixels, engine={best_engine()!r})",
+        "sdgmnet.describe_patches(encoder, pixels)",
     )
     return {**result, "megabytes": result["megabytes"] - patches * 128 * 4 / 2**20}
 

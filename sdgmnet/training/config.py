@@ -71,11 +71,11 @@ class TrainConfig:
     threads: int | None = None
     """CPU threads; part of what makes two runs equal. None: as many as torch would take."""
     engine: Engine = "auto"
-    """How the trunk runs. auto: compiled on a CPU with a C++ compiler where the run is long enough to win it back."""
+    """How the trunk runs. auto: native (our own C++) on a CPU where there is a C++ compiler, eager (torch) elsewhere."""
     recompute: bool = False
     """Compute the trunk again in the backward pass instead of keeping it: a quarter slower, memory for large batches."""
     chunk_size: int | None = None
-    """Patches that go through the trunk at once; the mathematics is that of one batch. None: 64 on a CPU, else all."""
+    """Patches that go through the trunk at once; the result is that of one batch. None: 64, native 1024; all on a GPU."""
     evaluations: int | None = None
     """How often to evaluate on the held-out pairs. None: 200 at the paper's length, otherwise 20."""
     evaluation_pairs: int | None = None

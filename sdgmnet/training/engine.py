@@ -1,7 +1,5 @@
-"""How the trunk of an encoder runs in training: plainly or compiled, keeping its activations or computing them again."""
+"""How the trunk of an encoder runs in training: by torch or natively, keeping its activations or computing them again."""
 
-import os
-import shutil
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -10,32 +8,42 @@ from torch import Tensor
 
 from sdgmnet.encoders import SDGMNet
 from sdgmnet.errors import InputError
+from sdgmnet.native import trunk as native
+from sdgmnet.native.build import library, why_not
 
-Engine = Literal["auto", "eager", "compiled"]
+Engine = Literal["auto", "eager", "native"]
 Trunk = Callable[[Tensor, Tensor | None], Tensor]  # patches (B, 1, 32, 32), dropout's mask -> features (B, 128)
 
-COMPILING_PAYS_FROM = 50_000  # pairs of a run: half a minute of compiling is won back by then
+EAGER_CHUNK = 64  # patches whose activations stay in a CPU's cache
+NATIVE_CHUNK = 1024  # keeps to the cache by itself: the fewer calls, the better its threads are used
 
 
-def has_compiler() -> bool:
-    """Whether torch.compile can build code for the CPU here."""
-    return any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++") if name)
-
-
-def choose_engine(name: Engine, device: torch.device, pairs: int) -> Engine:
-    """The engine to write into the configuration: a matter of what is there and how long the run is, never of timing."""
+def choose_engine(name: Engine, device: torch.device) -> Engine:
+    """The engine to write into the configuration: a matter of what is there, never of timing."""
     if name == "auto":
-        return "compiled" if device.type == "cpu" and has_compiler() and pairs >= COMPILING_PAYS_FROM else "eager"
-    if name == "compiled" and device.type == "cpu" and not has_compiler():
-        raise InputError("--engine compiled needs a C++ compiler (g++ or clang++): install one, or use --engine eager.")
+        return "native" if device.type == "cpu" and library() is not None else "eager"
+    if name == "native" and device.type != "cpu":
+        raise InputError(f"--engine native runs on a CPU, not on {device}: use --engine eager, or --device cpu.")
+    if name == "native" and library() is None:
+        raise InputError(f"--engine native cannot be built here ({why_not()}): use --engine eager.")
     return name
+
+
+def choose_chunk(engine: Engine, device: torch.device) -> int | None:
+    """Patches that go through the trunk at once, None for all: what keeps a CPU's caches and threads busy."""
+    return {"native": NATIVE_CHUNK, "eager": EAGER_CHUNK}[engine] if device.type == "cpu" else None
 
 
 def build_trunk(encoder: SDGMNet, engine: str, recompute: bool = False) -> Trunk:
     def plain(patches: Tensor, keep: Tensor | None) -> Tensor:
         return encoder.trunk(patches, keep)[0]
 
-    trunk: Trunk = torch.compile(plain, dynamic=False) if engine == "compiled" else plain
+    spare: list[Tensor] = []
+
+    def fast(patches: Tensor, keep: Tensor | None) -> Tensor:
+        return encoder.reduce(native.maps(encoder, patches, spare), keep)
+
+    trunk: Trunk = fast if engine == "native" else plain
     if not recompute:
         return trunk
 

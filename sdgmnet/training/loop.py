@@ -21,14 +21,13 @@ from sdgmnet.training.angles import measure_angles
 from sdgmnet.training.checkpoint import checkpoints, load_checkpoint, run_lock, save_checkpoint
 from sdgmnet.training.config import FREE_ON_RESUME, TrainConfig, differences
 from sdgmnet.training.display import Display
-from sdgmnet.training.engine import choose_engine
+from sdgmnet.training.engine import choose_chunk, choose_engine
 from sdgmnet.training.log import RunLog
 from sdgmnet.training.run import Diverged, Run, choose_device, evaluate, iterate_once, report_of, running_of, start
 from sdgmnet.training.signals import stop_signals
 from sdgmnet.version import __version__
 
 SECONDS_BETWEEN_CHECKPOINTS = 180
-CPU_CHUNK = 64  # patches whose activations stay in a CPU's cache
 
 
 def train(
@@ -72,12 +71,13 @@ def _settled(config: TrainConfig) -> TrainConfig:
     """What the machine and the working folder decide, written down, so that a resumed run finds the same."""
     places = tuple(name if name == "demo" else str(Path(name).resolve()) for name in config.data)
     device = choose_device(config.device)
+    engine = choose_engine(config.engine, device)
     return replace(
         config,
         data=places,
         threads=config.threads or torch.get_num_threads(),
-        engine=choose_engine(config.engine, device, config.pairs),
-        chunk_size=config.chunk_size or (CPU_CHUNK if device.type == "cpu" else None),
+        engine=engine,
+        chunk_size=config.chunk_size or choose_chunk(engine, device),
     )
 
 

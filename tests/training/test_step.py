@@ -6,7 +6,8 @@ import torch
 from sdgmnet.encoders import SDGMNet
 from sdgmnet.errors import InputError
 from sdgmnet.loss import SDGMLoss
-from sdgmnet.training.engine import build_trunk, choose_engine, has_compiler
+from sdgmnet.native.build import library
+from sdgmnet.training.engine import build_trunk, choose_chunk, choose_engine
 from sdgmnet.training.step import MASK_BLOCK, dropout_masks, encode_sides, train_step
 
 SHAPE = SDGMNet.feature_shape
@@ -113,9 +114,9 @@ def test_recomputing_changes_nothing(encoder: SDGMNet) -> None:
     assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
-def test_compiled_trunk_equals_the_plain_step(encoder: SDGMNet) -> None:
+@pytest.mark.skipif(library() is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("recompute", [False, True])
+def test_native_trunk_equals_the_plain_step(encoder: SDGMNet, recompute: bool) -> None:
     """To rounding: no farther from a float64 step than three times what the plain float32 step is. And to itself exactly."""
     sides = torch.rand(2, 24, 1, 32, 32)
     keep = dropout_masks(0, 0, 24, SHAPE, 0.3)
@@ -124,25 +125,33 @@ def test_compiled_trunk_equals_the_plain_step(encoder: SDGMNet) -> None:
     def gradients(model: SDGMNet, patches: torch.Tensor, engine: str) -> torch.Tensor:
         model.zero_grad()
         model.norm.reset_running_stats()
-        a, p = encode_sides(model, patches, keep, chunk_size=16, trunk=build_trunk(model, engine))
+        trunk = build_trunk(model, engine, recompute)
+        a, p = encode_sides(model, patches, keep, chunk_size=16, trunk=trunk)
         SDGMLoss()(a.descriptors, p.descriptors, progress=0.0).backward()
         parts = [p.grad for p in model.parameters() if p.grad is not None]
         return torch.cat([part.double().flatten() for part in [*parts, *model.buffers()]])
 
     exact = gradients(precise, sides.double(), "eager")
-    plain, compiled = gradients(encoder, sides, "eager"), gradients(encoder, sides, "compiled")
-    assert torch.equal(compiled, gradients(encoder, sides, "compiled"))
-    assert (compiled - exact).norm() <= 3 * (plain - exact).norm()
-    assert (compiled - exact).norm() <= 1e-3 * exact.norm()
+    plain, native = gradients(encoder, sides, "eager"), gradients(encoder, sides, "native")
+    assert torch.equal(native, gradients(encoder, sides, "native"))
+    assert (native - exact).norm() <= 3 * (plain - exact).norm()
+    assert (native - exact).norm() <= 1e-3 * exact.norm()
 
 
 def test_engine_is_a_matter_of_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    monkeypatch.setattr("sdgmnet.training.engine.has_compiler", lambda: True)
-    assert choose_engine("auto", cpu, 10_000_000) == "compiled"
-    assert choose_engine("auto", cpu, 100) == choose_engine("auto", gpu, 10_000_000) == "eager"
-    assert choose_engine("compiled", cpu, 100) == "compiled"
-    monkeypatch.setattr("sdgmnet.training.engine.has_compiler", lambda: False)
-    assert choose_engine("auto", cpu, 10_000_000) == "eager"
+    monkeypatch.setattr("sdgmnet.training.engine.library", lambda: object())
+    assert choose_engine("auto", cpu) == choose_engine("native", cpu) == "native"
+    assert choose_engine("auto", gpu) == choose_engine("eager", cpu) == "eager"
+    with pytest.raises(InputError, match="--device cpu"):
+        choose_engine("native", gpu)
+    monkeypatch.setattr("sdgmnet.training.engine.library", lambda: None)
+    assert choose_engine("auto", cpu) == "eager"
     with pytest.raises(InputError, match="--engine eager"):
-        choose_engine("compiled", cpu, 100)
+        choose_engine("native", cpu)
+
+
+def test_chunks_suit_their_engine() -> None:
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert (choose_chunk("eager", cpu), choose_chunk("native", cpu)) == (64, 1024)
+    assert choose_chunk("eager", gpu) is None

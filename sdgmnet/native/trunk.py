@@ -1,0 +1,116 @@
+"""Patches -> the maps before dropout and the last convolution, by trunk.cpp: equal to `SDGMNet`'s own layers to rounding."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sdgmnet.encoders import SDGMNet
+from sdgmnet.native.build import library
+
+
+def is_available(encoder: nn.Module) -> bool:
+    """Whether this encoder can run here: on a CPU, in float32, with the library built."""
+    if type(encoder) is not SDGMNet:
+        return False
+    first = next(encoder.parameters())
+    return first.device.type == "cpu" and first.dtype == torch.float32 and library() is not None
+
+
+def maps(encoder: SDGMNet, patches: Tensor, spare: list[Tensor] | None = None) -> Tensor:
+    """(B, 1, 32, 32) -> (B, 128, 8, 8), differentiable with respect to the encoder's parameters.
+
+    spare: memory for the activations, taken from here and given back after the backward pass. Half a megabyte a patch is
+    new memory at every step otherwise, which costs the system a tenth of the step to hand out.
+    """
+    parameters = [*encoder.input.parameters(), *encoder.first.parameters(), *encoder.middle.parameters()]
+    made: Tensor = _Maps.apply(patches, torch.get_num_threads(), spare, *parameters)
+    return made
+
+
+def describe(encoder: SDGMNet, patches: Tensor) -> Tensor:
+    """(B, 1, 32, 32) -> descriptors (B, 128), as `encoder(patches)`."""
+    return F.normalize(encoder.normalise_batch(encoder.reduce(maps(encoder, patches))), dim=1)
+
+
+class _Maps(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, patches: Tensor, threads: int, spare: list[Tensor] | None, *parameters: Tensor) -> Tensor:
+        native = _library()
+        patches = patches.contiguous()
+        packed = pack(parameters, native.sdgmnet_lanes())
+        made = torch.empty(len(patches), *SDGMNet.feature_shape)
+        wanted = any(ctx.needs_input_grad)
+        kept = _memory(len(patches), native.sdgmnet_kept_floats(), spare) if wanted else None
+        where = None if kept is None else kept.data_ptr()
+        native.sdgmnet_forward(packed.data_ptr(), patches.data_ptr(), len(patches), made.data_ptr(), where, threads)
+        if wanted:
+            ctx.threads, ctx.spare = threads, spare
+            ctx.save_for_backward(patches, packed, kept, *parameters)
+        return made
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        native = _library()
+        patches, packed, kept, *parameters = ctx.saved_tensors
+        lanes = native.sdgmnet_lanes()
+        turned = torch.cat([pack_filter(weights.transpose(0, 1), lanes) for weights in reversed(parameters[8::5])])
+        upstream = upstream.contiguous()
+        gradients = torch.zeros(ctx.threads, len(packed))
+        native.sdgmnet_backward(
+            packed.data_ptr(), turned.data_ptr(), patches.data_ptr(), len(patches), kept.data_ptr(),
+            upstream.data_ptr(), gradients.data_ptr(), ctx.threads,
+        )  # fmt: skip
+        if ctx.spare is not None:
+            ctx.spare.append(kept)
+        return None, None, None, *unpack(gradients.sum(0), parameters, lanes)
+
+
+def _memory(count: int, floats: int, spare: list[Tensor] | None) -> Tensor:
+    found = next((place for place, one in enumerate(spare or []) if one.shape == (count, floats)), None)
+    return torch.empty(count, floats) if spare is None or found is None else spare.pop(found)
+
+
+def pack(parameters: tuple[Tensor, ...], lanes: int) -> Tensor:
+    """All parameters in a row as trunk.cpp reads them: the input's three, then weights, bias, gamma, beta, tau a layer."""
+    row = []
+    for parameter in parameters:
+        if parameter.ndim == 4:
+            row.append(pack_filter(parameter, lanes))
+        else:
+            row.append(parameter.detach() if len(parameter) > 1 else parameter.detach().expand(lanes))
+    return torch.cat(row)
+
+
+def pack_filter(weights: Tensor, lanes: int) -> Tensor:
+    """(outputs, inputs, 3, 3) -> [output pair][input block][tap][input][output of the pair], flat."""
+    outputs, inputs = weights.shape[:2]
+    if inputs == 1:
+        return weights.detach().reshape(outputs, 9).T.flatten()
+    blocks = weights.detach().reshape(outputs // (2 * lanes), 2 * lanes, inputs // lanes, lanes, 9)
+    return blocks.permute(0, 2, 4, 3, 1).flatten()
+
+
+def unpack(row: Tensor, parameters: list[Tensor], lanes: int) -> list[Tensor]:
+    """The inverse of `pack`, for gradients."""
+    gradients, start = [], 0
+    for parameter in parameters:
+        count = max(parameter.numel(), lanes)
+        part, start = row[start : start + count], start + count
+        if parameter.ndim == 4:
+            outputs, inputs = parameter.shape[:2]
+            if inputs == 1:
+                part = part.reshape(9, outputs).T
+            else:
+                part = part.reshape(outputs // (2 * lanes), inputs // lanes, 9, lanes, 2 * lanes).permute(0, 4, 1, 3, 2)
+        gradients.append(part.reshape(parameter.shape) if parameter.numel() > 1 else part[:1])
+    return gradients
+
+
+def _library() -> Any:
+    loaded = library()
+    if loaded is None:
+        raise RuntimeError("the native engine was asked for where is_available() is false.")
+    return loaded

@@ -1,0 +1,158 @@
+"""trunk.cpp against the encoder's own layers in float64: values, gradients, threads, determinism, awkward numbers."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+
+from sdgmnet.encoders import SDGMNet
+from sdgmnet.inference import describe_patches
+from sdgmnet.native import trunk
+from sdgmnet.native.build import library
+
+pytestmark = pytest.mark.skipif(library() is None, reason="needs a C++ compiler")
+
+
+@pytest.fixture
+def encoder() -> SDGMNet:
+    """With every parameter away from its initial value, so that none of them can be forgotten."""
+    torch.manual_seed(0)
+    made = SDGMNet(dropout=0.0)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+        made.input[0].gamma.fill_(1.3)
+        made.input[1].tau.fill_(0.4)  # some pixels below, some above
+    return made
+
+
+def plain_maps(encoder: SDGMNet, patches: Tensor) -> Tensor:
+    made: Tensor = encoder.middle(encoder.first(encoder.input(patches)))
+    return made
+
+
+def gradients(encoder: SDGMNet) -> dict[str, Tensor]:
+    return {name: p.grad.double() for name, p in encoder.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 9])
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_values_and_gradients_are_those_of_float64(encoder: SDGMNet, count: int, threads: int) -> None:
+    patches, upstream = torch.rand(count, 1, 32, 32), torch.randn(count, 128, 8, 8)
+    exact = copy.deepcopy(encoder).double()
+    expected = plain_maps(exact, patches.double())
+    expected.backward(upstream.double())
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        made = trunk.maps(encoder, patches)
+        made.backward(upstream)
+    finally:
+        torch.set_num_threads(before)
+    assert (made - expected).norm() < 1e-5 * expected.norm()
+    mine, theirs = gradients(encoder), gradients(exact)
+    assert mine.keys() == theirs.keys() and len(mine) == 33
+    for name, gradient in theirs.items():
+        # A response within rounding of its threshold may fall to either side: rare, and small in the norm.
+        assert (mine[name] - gradient).norm() <= 2e-3 * gradient.norm() + 1e-5, name
+
+
+def test_gradients_are_those_of_finite_differences(encoder: SDGMNet) -> None:
+    """Away from torch's own autograd: the directional derivative along the gradient, taken numerically in float64."""
+    patches, upstream = torch.rand(4, 1, 32, 32), torch.randn(4, 128, 8, 8)
+    trunk.maps(encoder, patches).backward(upstream)
+    exact = copy.deepcopy(encoder).double()
+    for (name, parameter), own in zip(exact.named_parameters(), encoder.parameters(), strict=True):
+        if own.grad is None:
+            continue
+        direction = own.grad.double() / own.grad.double().norm().clamp_min(1e-12)
+        with torch.no_grad():
+            values = []
+            for sign in (1, -1):
+                parameter.add_(sign * 1e-6 * direction)
+                values.append((plain_maps(exact, patches.double()) * upstream).sum())
+                parameter.sub_(sign * 1e-6 * direction)
+        numeric = ((values[0] - values[1]) / 2e-6).item()
+        assert numeric == pytest.approx(own.grad.double().norm().item(), rel=5e-3, abs=1e-3), name
+
+
+def test_same_bits_every_time_and_whatever_the_company(encoder: SDGMNet) -> None:
+    patches = torch.rand(37, 1, 32, 32)
+    with torch.no_grad():
+        whole = trunk.maps(encoder, patches)
+        assert torch.equal(whole, trunk.maps(encoder, patches))
+        assert torch.equal(whole[11:14], trunk.maps(encoder, patches[11:14]))
+    upstream = torch.randn_like(whole)
+    rows = []
+    for _ in range(2):
+        encoder.zero_grad()
+        trunk.maps(encoder, patches).backward(upstream)
+        rows.append(torch.cat([gradient.flatten() for gradient in gradients(encoder).values()]))
+    assert torch.equal(*rows)
+
+
+def test_lent_memory_comes_back_and_changes_nothing(encoder: SDGMNet) -> None:
+    patches, upstream = torch.rand(6, 1, 32, 32), torch.randn(6, 128, 8, 8)
+    trunk.maps(encoder, patches).backward(upstream)
+    expected = gradients(encoder)
+    spare: list[Tensor] = []
+    for _ in range(3):
+        encoder.zero_grad()
+        trunk.maps(encoder, patches, spare).backward(upstream)
+        assert len(spare) == 1
+        assert all(torch.equal(one, expected[name]) for name, one in gradients(encoder).items())
+
+
+def test_ties_at_the_threshold_share_as_torch_has_it() -> None:
+    """Flat black patches: every response is its beta; with tau = beta both are equal everywhere."""
+    encoder = SDGMNet(dropout=0.0)
+    with torch.no_grad():
+        encoder.input[1].tau.zero_()
+        for module in encoder.modules():
+            if isinstance(module, torch.nn.Conv2d) and module.bias is not None:
+                module.bias.zero_()
+        encoder.middle[4][2].tau.copy_(encoder.middle[4][1].beta)
+    upstream = torch.randn(2, 128, 8, 8)
+    encoder.middle[4][0].weight.data.zero_()
+    trunk.maps(encoder, torch.zeros(2, 1, 32, 32)).backward(upstream)
+    tau = encoder.middle[4][2].tau
+    assert tau.grad is not None
+    torch.testing.assert_close(tau.grad, upstream.sum(dim=(0, 2, 3)) / 2, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_not_finite_is_not_hidden(encoder: SDGMNet, value: float) -> None:
+    patches = torch.rand(3, 1, 32, 32)
+    patches[1, 0, 5, 5] = value
+    with torch.no_grad():
+        made = trunk.maps(encoder, patches).flatten(1)
+    assert torch.isfinite(made[[0, 2]]).all()
+    assert not torch.isfinite(made[1]).all()
+
+
+@pytest.mark.parametrize("view", ["strided", "transposed"])
+def test_patches_that_are_not_contiguous(encoder: SDGMNet, view: str) -> None:
+    big = torch.rand(4, 1, 32, 64)
+    patches = big[..., ::2] if view == "strided" else big[..., :32].transpose(2, 3)
+    with torch.no_grad():
+        torch.testing.assert_close(trunk.maps(encoder, patches), plain_maps(encoder, patches), rtol=1e-4, atol=1e-4)
+
+
+def test_only_what_it_was_written_for(encoder: SDGMNet) -> None:
+    class Wider(SDGMNet):
+        pass
+
+    assert trunk.is_available(encoder)
+    assert not trunk.is_available(Wider())
+    assert not trunk.is_available(copy.deepcopy(encoder).double())
+
+
+@pytest.mark.parametrize("size", [32, 64])
+def test_descriptors_equal_eager_ones(encoder: SDGMNet, size: int) -> None:
+    patches = torch.randint(0, 256, (70, size, size), dtype=torch.uint8)
+    with torch.no_grad():
+        encoder.train()
+        encoder(torch.rand(50, 1, 32, 32))  # BatchNorm away from its initial state
+    fast, plain = (describe_patches(encoder, patches, engine=engine) for engine in ("native", "eager"))
+    assert abs(fast - plain).max() < 1e-5
