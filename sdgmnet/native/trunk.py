@@ -1,5 +1,6 @@
 """Patches -> the maps before dropout and the last convolution, by trunk.cpp: equal to `SDGMNet`'s own layers to rounding."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,13 +26,23 @@ def maps(encoder: SDGMNet, patches: Tensor, spare: list[Tensor] | None = None) -
     new memory at every step otherwise, which costs the system a tenth of the step to hand out.
     """
     parameters = [*encoder.input.parameters(), *encoder.first.parameters(), *encoder.middle.parameters()]
-    made: Tensor = _Maps.apply(patches, torch.get_num_threads(), spare, *parameters)
-    return made
+    threads = torch.get_num_threads()
+    if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters):
+        made: Tensor = _Maps.apply(patches, threads, spare, *parameters)
+        return made
+    return _forward(patches.contiguous(), pack(parameters, _library().sdgmnet_lanes()), None, threads)
 
 
 def describe(encoder: SDGMNet, patches: Tensor) -> Tensor:
     """(B, 1, 32, 32) -> descriptors (B, 128), as `encoder(patches)`."""
     return F.normalize(encoder.normalise_batch(encoder.reduce(maps(encoder, patches))), dim=1)
+
+
+def _forward(patches: Tensor, packed: Tensor, kept: Tensor | None, threads: int) -> Tensor:
+    made = torch.empty(len(patches), *SDGMNet.feature_shape)
+    where = None if kept is None else kept.data_ptr()
+    _library().sdgmnet_forward(packed.data_ptr(), patches.data_ptr(), len(patches), made.data_ptr(), where, threads)
+    return made
 
 
 class _Maps(torch.autograd.Function):
@@ -40,14 +51,10 @@ class _Maps(torch.autograd.Function):
         native = _library()
         patches = patches.contiguous()
         packed = pack(parameters, native.sdgmnet_lanes())
-        made = torch.empty(len(patches), *SDGMNet.feature_shape)
-        wanted = any(ctx.needs_input_grad)
-        kept = _memory(len(patches), native.sdgmnet_kept_floats(), spare) if wanted else None
-        where = None if kept is None else kept.data_ptr()
-        native.sdgmnet_forward(packed.data_ptr(), patches.data_ptr(), len(patches), made.data_ptr(), where, threads)
-        if wanted:
-            ctx.threads, ctx.spare = threads, spare
-            ctx.save_for_backward(patches, packed, kept, *parameters)
+        kept = _memory(len(patches), native.sdgmnet_kept_floats(), spare)
+        made = _forward(patches, packed, kept, threads)
+        ctx.threads, ctx.spare = threads, spare
+        ctx.save_for_backward(patches, packed, kept, *parameters)
         return made
 
     @staticmethod
@@ -73,7 +80,7 @@ def _memory(count: int, floats: int, spare: list[Tensor] | None) -> Tensor:
     return torch.empty(count, floats) if spare is None or found is None else spare.pop(found)
 
 
-def pack(parameters: tuple[Tensor, ...], lanes: int) -> Tensor:
+def pack(parameters: Sequence[Tensor], lanes: int) -> Tensor:
     """All parameters in a row as trunk.cpp reads them: the input's three, then weights, bias, gamma, beta, tau a layer."""
     row = []
     for parameter in parameters:
