@@ -17,6 +17,7 @@ constexpr int LANES = 8, TILE = 4;
 #else
 constexpr int LANES = 4, TILE = 8;
 #endif
+constexpr int SHARE = TILE < LANES ? TILE : LANES;  // input channels whose gradient is summed at once
 constexpr int PAIR = 2 * LANES;  // output channels a kernel makes at once
 constexpr int GROUP = 2;         // patches that share each block of weights while it is in the first-level cache
 constexpr int PATCH = 32, INPUTS = PATCH * PATCH;
@@ -96,11 +97,11 @@ static void filter_gradient(const float *in, long in_row, const float *upstream,
     const int band = std::max(1, 128 / columns);  // rows that stay in the first-level cache for all nine taps
     for (int top = 0; top < rows; top += band)
         for (int tap = 0; tap < 9; tap++)
-            for (int channel = 0; channel < LANES; channel += TILE) {
+            for (int channel = 0; channel < LANES; channel += SHARE) {
                 float *target = gradient + (tap * LANES + channel) * PAIR;
-                Vector low[TILE], high[TILE];
+                Vector low[SHARE], high[SHARE];
 #pragma GCC unroll 8
-                for (int one = 0; one < TILE; one++) {
+                for (int one = 0; one < SHARE; one++) {
                     low[one] = load(target + one * PAIR);
                     high[one] = load(target + one * PAIR + LANES);
                 }
@@ -110,7 +111,7 @@ static void filter_gradient(const float *in, long in_row, const float *upstream,
                     for (int column = 0; column < columns; column++) {
                         const Vector first = load(above + column * LANES), second = load(above + column * LANES + up_block);
 #pragma GCC unroll 8
-                        for (int one = 0; one < TILE; one++) {
+                        for (int one = 0; one < SHARE; one++) {
                             const Vector value = all(source[long(column) * STEP * LANES + one]);
                             low[one] += first * value;
                             high[one] += second * value;
@@ -118,7 +119,7 @@ static void filter_gradient(const float *in, long in_row, const float *upstream,
                     }
                 }
 #pragma GCC unroll 8
-                for (int one = 0; one < TILE; one++) {
+                for (int one = 0; one < SHARE; one++) {
                     store(target + one * PAIR, low[one]);
                     store(target + one * PAIR + LANES, high[one]);
                 }

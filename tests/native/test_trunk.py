@@ -1,6 +1,9 @@
 """trunk.cpp against the encoder's own layers in float64: values, gradients, threads, determinism, awkward numbers."""
 
 import copy
+import ctypes
+import platform
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,7 +11,7 @@ from torch import Tensor
 
 from sdgmnet.encoders import SDGMNet
 from sdgmnet.inference import describe_patches
-from sdgmnet.native import trunk
+from sdgmnet.native import build, trunk
 from sdgmnet.native.build import library
 
 pytestmark = pytest.mark.skipif(library() is None, reason="needs a C++ compiler")
@@ -25,6 +28,19 @@ def encoder() -> SDGMNet:
         made.input[0].gamma.fill_(1.3)
         made.input[1].tau.fill_(0.4)  # some pixels below, some above
     return made
+
+
+@pytest.fixture(params=["x86-64", "haswell"])
+def older_processor(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same source for processors with shorter vectors."""
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    if platform.machine() != "x86_64" or (request.param == "haswell" and not (" avx2 " in flags and " fma " in flags)):
+        pytest.skip(f"this machine cannot run code for {request.param}")
+    monkeypatch.setattr(build, "FLAGS", tuple(flag.replace("native", request.param) for flag in build.FLAGS))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    loaded = build._declare(ctypes.CDLL(str(build.build())))
+    monkeypatch.setattr(trunk, "library", lambda: loaded)
+    assert loaded.sdgmnet_lanes() == {"x86-64": 4, "haswell": 8}[request.param]
 
 
 def plain_maps(encoder: SDGMNet, patches: Tensor) -> Tensor:
@@ -56,6 +72,11 @@ def test_values_and_gradients_are_those_of_float64(encoder: SDGMNet, count: int,
     for name, gradient in theirs.items():
         # A response within rounding of its threshold may fall to either side: rare, and small in the norm.
         assert (mine[name] - gradient).norm() <= 2e-3 * gradient.norm() + 1e-5, name
+
+
+@pytest.mark.usefixtures("older_processor")
+def test_older_processors_too(encoder: SDGMNet) -> None:
+    test_values_and_gradients_are_those_of_float64(encoder, count=5, threads=2)
 
 
 def test_gradients_are_those_of_finite_differences(encoder: SDGMNet) -> None:
