@@ -84,8 +84,8 @@ def plain_loss(loss: SDGMLoss, anchor: Tensor, positive: Tensor) -> Tensor:
     return pseudo_loss(triplets, *loss.modulate(triplets, 1.0), loss.alpha)
 
 
-def training(pairs: int, repeats: int, engine: Engine = "auto") -> dict[str, Timing]:
-    """Training steps in pairs a second: ours, the plain formulation, and the limit by matrix products."""
+def training_steps(pairs: int, engine: Engine = "auto", recompute: bool = False) -> dict[str, Callable[[], None]]:
+    """One step of training, ours and the plain formulation's, ready to be called."""
     sides = torch.rand(2, pairs, 1, 32, 32)
     keep = dropout_masks(0, 0, pairs, SDGMNet.feature_shape, 0.3)
     assert keep is not None
@@ -95,7 +95,7 @@ def training(pairs: int, repeats: int, engine: Engine = "auto") -> dict[str, Tim
     )
     cpu = torch.device("cpu")
     engine = choose_engine(engine, cpu)
-    trunk, chunk = build_trunk(encoder, engine), choose_chunk(engine, cpu) or pairs
+    trunk, chunk = build_trunk(encoder, engine, recompute), choose_chunk(engine, cpu) or pairs
 
     def ours() -> None:
         train_step(encoder, loss, optimizer, sides, keep, progress=1.0, chunk_size=chunk, trunk=trunk)
@@ -107,9 +107,24 @@ def training(pairs: int, repeats: int, engine: Engine = "auto") -> dict[str, Tim
         value.backward()
         plain_optimizer.step()
 
+    return {"ours": ours, "plain": plain}
+
+
+def training(pairs: int, repeats: int, engine: Engine = "auto") -> dict[str, Timing]:
+    """Training steps in pairs a second: ours, the plain formulation, and the limit by matrix products."""
+    steps = training_steps(pairs, engine)
     product, flop = matrix_product()
     limit = (product, flop / (2 * TRAINING_FLOP))
-    return alternate({"ours": (ours, pairs), "plain": (plain, pairs), "limit": limit}, repeats)
+    return alternate({**{name: (step, pairs) for name, step in steps.items()}, "limit": limit}, repeats)
+
+
+def training_memory(pairs: int, who: str, recompute: bool = False) -> dict[str, Any]:
+    """Seconds and growth of peak memory of one training step, beyond batch, masks and weights."""
+    return in_fresh_process(
+        "from sdgmnet.benchmarks.speed import training_steps",
+        f"step = training_steps({pairs}, recompute={recompute})[{who!r}]",
+        "step()",
+    )
 
 
 def unit_pairs(count: int) -> tuple[Tensor, Tensor]:
@@ -143,20 +158,24 @@ def losses(pairs: int, repeats: int) -> dict[str, Timing]:
 
 
 def inference(patches: int, repeats: int) -> dict[str, Timing]:
-    """Patches a second: our engines, kornia's modules as their users call them (512) and at a better size (64), the limit."""
+    """Patches a second: our engines, kornia's modules as their users call them (512) and at a better size (64), the limit.
+
+    Ours and the peer it is judged by describe all the patches, the others a part that is enough to know their rate.
+    """
     import kornia.feature
 
     pixels = torch.rand(patches, 1, 32, 32)
     ours = SDGMNet().eval()
     contenders: dict[str, tuple[Callable[[], object], float]] = {
         "ours": (lambda: describe_patches(ours, pixels), patches),
-        "ours, eager": (lambda: describe_patches(ours, pixels, engine="eager"), patches),
     }
+    part = pixels[: min(patches, 2048)]
+    contenders["ours, eager"] = (lambda: describe_patches(ours, part, engine="eager"), len(part))
 
-    def peer(module: torch.nn.Module, size: int) -> Callable[[], object]:
+    def peer(module: torch.nn.Module, size: int, some: Tensor) -> Callable[[], object]:
         def call() -> None:
             with torch.inference_mode():
-                for chunk in pixels.split(size):
+                for chunk in some.split(size):
                     module(chunk)
 
         return call
@@ -164,7 +183,8 @@ def inference(patches: int, repeats: int) -> dict[str, Timing]:
     for name in ("HyNet", "HardNet", "SOSNet"):
         module = getattr(kornia.feature, name)(pretrained=False).eval()
         for size in (512, 64):
-            contenders[f"kornia {name}, {size}"] = (peer(module, size), patches)
+            some = pixels if (name, size) == ("HyNet", 512) else part
+            contenders[f"kornia {name}, {size}"] = (peer(module, size, some), len(some))
     product, flop = matrix_product()
     return alternate({**contenders, "limit": (product, flop / FORWARD_FLOP)}, repeats)
 

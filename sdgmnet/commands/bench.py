@@ -15,6 +15,9 @@ from sdgmnet.report import deliver
 
 Rows = list[list[str]]
 
+# N, contender, whether the trunk is computed again in the backward pass: one first step each, in a process of its own.
+TRAINING_MEMORY = ((256, "ours", False), (1024, "ours", False), (1024, "plain", False), (8192, "ours", True))
+
 
 @dataclass(frozen=True)
 class BenchArguments:
@@ -29,7 +32,7 @@ class BenchArguments:
     """Alternations; the median counts."""
     pairs: int = 1024
     """Batch of the training step and of the loss."""
-    patches: int = 4096
+    patches: int = 20_000
     """Patches of an inference run."""
     memory_patches: int = 200_000
     """Patches whose description is watched for memory."""
@@ -87,7 +90,13 @@ def _train(arguments: BenchArguments) -> Rows:
     timings = speed.training(arguments.pairs, arguments.repeats)
     what = f"training step, N = {arguments.pairs}"
     rows = [_row(what, timing, "pairs/s", timings["plain"]) for timing in timings.values()]
-    return [*rows, _share(what, timings["ours"], timings["limit"])]
+    rows.append(_share(what, timings["ours"], timings["limit"]))
+    for pairs, who, recompute in TRAINING_MEMORY:
+        result = speed.training_memory(pairs, who, recompute)
+        name = f"{who}, recomputing" if recompute else who
+        seconds = f"{result['seconds']:.1f} s"
+        rows.append([f"training step, N = {pairs}: memory", name, f"{result['megabytes']:.0f} MB", seconds, ""])
+    return rows
 
 
 def _loss(arguments: BenchArguments) -> Rows:
