@@ -22,6 +22,9 @@ COMMANDS: dict[str, Command] = {
     "evaluate phototour": Command(
         "sdgmnet.commands.evaluate:phototour", "FPR@95 on labelled pairs of patches (Table 1)."
     ),
+    "evaluate matching": Command(
+        "sdgmnet.commands.evaluate:matching", "Share of keypoints found again in pictures with known homographies."
+    ),
     "data phototour": Command(
         "sdgmnet.commands.data:phototour", "UBC PhotoTour: convert original folders, or fetch them."
     ),

@@ -1,4 +1,4 @@
-"""Everything that can be evaluated, by one grammar: `[label=]spec`, spec being `sift`, `rootsift` or a path to weights."""
+"""What can be evaluated, by one grammar: `[label=]spec`, spec being `sift`, `rootsift`, `tfeat:FILE` or a path to weights."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,37 +7,46 @@ from typing import NamedTuple
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.handcrafted import rootsift, sift
+from sdgmnet.features.keypoints import Keypoints
+from sdgmnet.handcrafted import rootsift, rootsift_of_image, sift, sift_of_image
 from sdgmnet.inference import describe_patches
-from sdgmnet.pretrained import load_encoder
+from sdgmnet.pretrained import load_encoder, load_tfeat
 
 DescribeFn = Callable[[np.ndarray], np.ndarray]
-HANDCRAFTED: dict[str, DescribeFn] = {"sift": sift, "rootsift": rootsift}
+HANDCRAFTED = {"sift": (sift, sift_of_image), "rootsift": (rootsift, rootsift_of_image)}
+TFEAT = "tfeat:"
 
 
 class Contender(NamedTuple):
     label: str
     describe: DescribeFn  # patches (N, 64, 64) uint8 -> descriptors (N, D)
     trained_on: tuple[str, ...]  # names of the sets it was trained on; empty for hand-made ones
+    describe_image: Callable[[np.ndarray, Keypoints], np.ndarray] | None = (
+        None  # where whole pictures have a way of their own
+    )
 
 
 def split_label(text: str) -> tuple[str, str]:
     """Label and spec. Either may hold a "=" itself: the cut is the first that leaves something there is."""
     cuts = [("", text)] + [(text[:i], text[i + 1 :]) for i, letter in enumerate(text) if letter == "="]
-    there = (cut for cut in cuts if cut[1] in HANDCRAFTED or (cut[1] and Path(cut[1]).exists()))
+    there = (cut for cut in cuts if cut[1] in HANDCRAFTED or (cut[1] and Path(cut[1].removeprefix(TFEAT)).exists()))
     return next(there, cuts[min(1, len(cuts) - 1)])
 
 
 def parse_contender(text: str) -> Contender:
     label, spec = split_label(text)
     if spec in HANDCRAFTED:
-        return Contender(label or spec, HANDCRAFTED[spec], ())
+        of_patches, of_image = HANDCRAFTED[spec]
+        return Contender(label or spec, of_patches, (), of_image)
+    if spec.startswith(TFEAT):
+        tfeat = load_tfeat(spec.removeprefix(TFEAT))
+        return Contender(label or "tfeat", lambda patches: describe_patches(tfeat, patches), ())
     path = Path(spec)
     if path.suffix == ".safetensors" or path.is_dir():
         encoder, card = load_encoder(path)
         name = label or (path.resolve().name if path.is_dir() else path.stem)
         return Contender(name, lambda patches: describe_patches(encoder, patches), tuple(card.get("trained_on") or ()))
     raise InputError(
-        f"{text!r} is no contender: give sift, rootsift, a .safetensors file or the folder of a training run, "
+        f"{text!r} is no contender: give sift, rootsift, tfeat:FILE, a .safetensors file or the folder of a training run, "
         "with an optional label in front, as in mine=runs/one."
     )

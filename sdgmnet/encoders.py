@@ -118,11 +118,41 @@ class SDGMNet(nn.Module):
         return normalised
 
     def check_patches(self, patches: Tensor) -> None:
-        if patches.ndim != 4 or patches.shape[1:] != (1, self.patch_size, self.patch_size):
-            raise InputError(
-                f"this encoder takes patches (B, 1, {self.patch_size}, {self.patch_size}) in [0, 1], "
-                f"not {tuple(patches.shape)}; describe_patches resamples 64 x 64 patches."
-            )
+        _check_patches(patches, self.patch_size)
+
+
+class TFeat(nn.Module):
+    """TFeat, a shallow peer whose published weights are at hand: two convolutions and a linear layer, tanh after each.
+
+    Shape:
+        patches (B, 1, 32, 32) -> descriptors (B, 128) in (-1, 1), not of unit length: compare by Euclidean distance.
+    """
+
+    patch_size = 32
+    descriptor_size = 128
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.InstanceNorm2d(1), nn.Conv2d(1, 32, 7), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 6), nn.Tanh()
+        )
+        self.descr = nn.Sequential(
+            nn.Linear(64 * 8 * 8, self.descriptor_size), nn.Tanh()
+        )  # named as in published files
+
+    def forward(self, patches: Tensor) -> Tensor:
+        _check_patches(patches, self.patch_size)
+        descriptors: Tensor = self.descr(self.features(patches).flatten(1))
+        return descriptors
+
+
+def _check_patches(patches: Tensor, side: int) -> None:
+    if patches.ndim != 4 or patches.shape[1:] != (1, side, side):
+        raise InputError(
+            f"this encoder takes patches (B, 1, {side}, {side}) in [0, 1], "
+            f"not {tuple(patches.shape)}; describe_patches resamples 64 x 64 patches."
+        )
 
 
 ENCODERS: dict[str, type[SDGMNet]] = {"sdgmnet": SDGMNet}
+Encoder = SDGMNet | TFeat  # what describes patches

@@ -1,12 +1,13 @@
 """Patches -> descriptors with a trained encoder, in chunks: memory stays bounded whatever their number."""
 
+from functools import partial
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sdgmnet.encoders import SDGMNet
+from sdgmnet.encoders import Encoder, SDGMNet
 from sdgmnet.errors import InputError
 from sdgmnet.native import trunk as native
 from sdgmnet.native.build import why_not
@@ -21,7 +22,7 @@ Engine = Literal["auto", "eager", "native"]
 
 
 def describe_patches(
-    encoder: SDGMNet, patches: np.ndarray | Tensor, *, batch_size: int | None = None, engine: Engine = "auto"
+    encoder: Encoder, patches: np.ndarray | Tensor, *, batch_size: int | None = None, engine: Engine = "auto"
 ) -> np.ndarray:
     """Descriptors (N, D) float32, in order, of patches (N, S, S) or (N, 1, S, S).
 
@@ -38,6 +39,7 @@ def describe_patches(
     engine = choose_engine(engine, encoder)
     default = NATIVE_CHUNK if engine == "native" else CUDA_CHUNK if device.type == "cuda" else EAGER_CHUNK
     batch_size = batch_size or default
+    describe = partial(native.describe, encoder) if engine == "native" and isinstance(encoder, SDGMNet) else encoder
     out = np.empty((len(patches), encoder.descriptor_size), dtype=np.float32)
     modes = [(module, module.training) for module in encoder.modules()]
     encoder.eval()
@@ -48,7 +50,7 @@ def describe_patches(
                 # A copy of the chunk: torch takes no read-only or reversed views of arrays.
                 chunk = chunk if isinstance(chunk, Tensor) else torch.from_numpy(np.array(chunk, order="C"))
                 pixels = prepare(chunk.to(device), encoder.patch_size)
-                described = native.describe(encoder, pixels) if engine == "native" else encoder(pixels)
+                described = describe(pixels)
                 out[start : start + batch_size] = described.float().cpu().numpy()
     finally:
         for module, training in modes:
@@ -56,7 +58,7 @@ def describe_patches(
     return out
 
 
-def choose_engine(engine: Engine, encoder: SDGMNet) -> Engine:
+def choose_engine(engine: Engine, encoder: Encoder) -> Engine:
     if engine not in ENGINES:
         raise InputError(f"engine is one of {', '.join(ENGINES)}, not {engine!r}.")
     if engine == "auto":
@@ -73,7 +75,7 @@ def prepare(patches: Tensor, patch_size: int) -> Tensor:
     return (pixels if pixels.shape[-1] == patch_size else halve(pixels))[:, None]
 
 
-def check(encoder: SDGMNet, patches: np.ndarray | Tensor) -> None:
+def check(encoder: Encoder, patches: np.ndarray | Tensor) -> None:
     sides = (encoder.patch_size, 2 * encoder.patch_size)
     if patches.ndim != 3 or patches.shape[1] != patches.shape[2] or patches.shape[1] not in sides:
         sizes = " or ".join(f"{side} x {side}" for side in sides)

@@ -8,7 +8,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from sdgmnet.encoders import ENCODERS, SDGMNet
+from sdgmnet.encoders import ENCODERS, SDGMNet, TFeat
 from sdgmnet.errors import InputError
 from sdgmnet.files import new_file, write_json
 
@@ -49,3 +49,17 @@ def load_encoder(path: Path | str) -> tuple[SDGMNet, dict[str, Any]]:
     if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
         raise InputError(f"{path} holds NaN or infinite weights: use another file.")
     return encoder.eval(), card
+
+
+def load_tfeat(path: Path | str) -> TFeat:
+    """TFeat from its authors' file, a torch pickle: only tensors are read from it, no code is run."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path} does not exist: give the published file of TFeat's weights, as in tfeat:FILE.")
+    encoder = TFeat()
+    try:
+        encoder.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    except Exception as error:  # a broken pickle fails in whatever way its bytes lead to
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{path} does not hold TFeat's weights ({reason}): fetch it again.") from error
+    return encoder.eval()

@@ -18,8 +18,9 @@ ALLOWED = {
     "resampling": set(),
     "report": set(),
     "encoders": set(),
-    "handcrafted": set(),
+    "handcrafted": {"features.keypoints"},
     "loss": {"sphere"},
+    "features.images": set(),
     "features.keypoints": set(),
     "features.patches": {"features.keypoints"},
     "reconstruction": {"features.keypoints", "features.patches"},
@@ -27,9 +28,9 @@ ALLOWED = {
     "native": {"encoders"},
     "inference": {"encoders", "native", "resampling"},
     "pretrained": {"encoders"},
-    "contenders": {"handcrafted", "inference", "pretrained"},
+    "contenders": {"features.keypoints", "handcrafted", "inference", "pretrained"},
     "training": {"data", "encoders", "loss", "metrics", "inference", "native", "pretrained"},
-    "benchmarks": {"data", "contenders", "metrics"},
+    "benchmarks": {"data", "contenders", "features.images", "features.keypoints", "features.patches", "metrics"},
     "paper": {"benchmarks", "training", "loss", "data"},
 }
 

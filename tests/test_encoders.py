@@ -3,14 +3,16 @@
 import copy
 import itertools
 import math
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sdgmnet.encoders import ENCODERS, FilterResponseNorm, SDGMNet, ThresholdedLinearUnit
+from sdgmnet.encoders import ENCODERS, FilterResponseNorm, SDGMNet, TFeat, ThresholdedLinearUnit
 from sdgmnet.errors import InputError
+from sdgmnet.pretrained import load_tfeat
 
 STRIDES = (1, 1, 2, 1, 2, 1)
 CHANNELS = (1, 32, 32, 64, 64, 128, 128)
@@ -297,3 +299,38 @@ def test_state_dict_carries_everything(encoder: SDGMNet, patches: Tensor) -> Non
     assert not torch.equal(other(patches), encoder(patches))
     other.load_state_dict(encoder.state_dict())
     assert torch.equal(other(patches), encoder(patches))
+
+
+def test_tfeat_is_the_published_network(tmp_path: Path) -> None:
+    """599 808 parameters; the forward pass written out by hand; the published file's layout."""
+    torch.manual_seed(0)
+    tfeat = TFeat().eval()
+    assert sum(parameter.numel() for parameter in tfeat.parameters()) == 599_808
+    layers = ("features.1", "features.4", "descr.0")
+    assert set(tfeat.state_dict()) == {f"{layer}.{part}" for layer in layers for part in ("weight", "bias")}
+    patches = torch.rand(3, 1, 32, 32)
+    weights = tfeat.state_dict()
+    centred = (patches - patches.mean((2, 3), keepdim=True)) / (
+        patches.var((2, 3), correction=0, keepdim=True) + 1e-5
+    ).sqrt()
+    maps = torch.tanh(torch.nn.functional.conv2d(centred, weights["features.1.weight"], weights["features.1.bias"]))
+    maps = maps.unfold(2, 2, 2).unfold(3, 2, 2).amax((4, 5))
+    maps = torch.tanh(torch.nn.functional.conv2d(maps, weights["features.4.weight"], weights["features.4.bias"]))
+    expected = torch.tanh(maps.flatten(1) @ weights["descr.0.weight"].T + weights["descr.0.bias"])
+    torch.testing.assert_close(tfeat(patches), expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(InputError, match="patches"):
+        tfeat(torch.rand(1, 1, 64, 64))
+
+
+def test_tfeat_weights_load_without_running_code(tmp_path: Path) -> None:
+    torch.save(TFeat().state_dict(), tmp_path / "good.params")
+    assert load_tfeat(tmp_path / "good.params").training is False
+    (tmp_path / "bad.params").write_bytes(b"junk")
+    (tmp_path / "empty.params").write_bytes(b"")
+    torch.save({"other": torch.zeros(2)}, tmp_path / "other.params")
+    torch.save(Path("x"), tmp_path / "code.params")
+    for name in ("bad", "empty", "other", "code"):
+        with pytest.raises(InputError, match=f"{name}.params does not hold TFeat's weights"):
+            load_tfeat(tmp_path / f"{name}.params")
+    with pytest.raises(InputError, match="does not exist"):
+        load_tfeat(tmp_path / "none.params")

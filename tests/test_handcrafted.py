@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from sdgmnet.errors import InputError
-from sdgmnet.handcrafted import rootsift, sift
+from sdgmnet.features.keypoints import detect
+from sdgmnet.handcrafted import rootsift, rootsift_of_image, sift, sift_of_image
 
 BOTH = pytest.mark.parametrize("describe", [sift, rootsift])
 Describe = Callable[[np.ndarray], np.ndarray]
@@ -122,3 +123,26 @@ def test_wrong_kinds_are_refused(describe: Describe, wrong: np.ndarray) -> None:
 def test_oblong_patches_are_refused(describe: Describe) -> None:
     with pytest.raises(InputError, match="side"):
         describe(np.zeros((2, 64, 32), dtype=np.uint8))
+
+
+def test_sift_of_an_image_is_opencvs_own() -> None:
+    """The pyramid level is rebuilt from the scale: the descriptors are those of OpenCV's own keypoints."""
+    rng = np.random.default_rng(0)
+    image = cv2.resize(rng.uniform(0, 255, (40, 40)).astype(np.float32), (320, 320), interpolation=cv2.INTER_CUBIC)
+    image = np.clip(image, 0, 255).astype(np.uint8)
+    extractor = cv2.SIFT.create()
+    own = extractor.detect(image, None)
+    expected = {
+        (*k.pt, k.size, round(k.angle, 3)): d for k, d in zip(own, extractor.compute(image, own)[1], strict=True)
+    }
+    keypoints = detect(image)
+    described = sift_of_image(image, keypoints)
+    same = 0
+    for xy, sigma, angle, mine in zip(keypoints.xy, keypoints.sigma, keypoints.angle, described, strict=True):
+        theirs = expected[(*xy, 2 * sigma, round(float(np.rad2deg(angle)), 3))]
+        same += float(mine @ theirs / np.linalg.norm(theirs)) > 0.999
+    assert len(keypoints.xy) > 100
+    assert same >= 0.98 * len(keypoints.xy)
+    assert sift_of_image(image, keypoints.select(np.zeros(0, dtype=int))).shape == (0, 128)
+    root = rootsift_of_image(image, keypoints)
+    np.testing.assert_allclose(np.linalg.norm(root, axis=1), 1, atol=1e-5)

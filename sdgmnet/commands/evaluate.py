@@ -5,9 +5,13 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
+from rich.console import Console
+from rich.progress import Progress, TimeElapsedColumn
 
+from sdgmnet.benchmarks import matching as matching_benchmark
 from sdgmnet.benchmarks import phototour as benchmark
-from sdgmnet.contenders import parse_contender
+from sdgmnet.contenders import Contender, parse_contender
+from sdgmnet.data.sequences import read_sequences
 from sdgmnet.data.sources import open_tests
 from sdgmnet.errors import InputError
 from sdgmnet.handcrafted import SIFT_VARIANT
@@ -27,7 +31,7 @@ class PhototourArguments:
     """
 
     contenders: tyro.conf.Positional[tuple[str, ...]]
-    """What to compare: [label=]sift | rootsift | FILE.safetensors | RUN_FOLDER."""
+    """What to compare: [label=]sift | rootsift | tfeat:FILE | FILE.safetensors | RUN_FOLDER."""
     data: tuple[str, ...] = ("demo",)
     """Test sets: PatchSets, PhotoTour folders, a folder of these, or "demo"."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
@@ -40,9 +44,7 @@ class PhototourArguments:
 
 def phototour(words: list[str]) -> None:
     arguments = tyro.cli(PhototourArguments, prog="sdgmnet evaluate phototour", args=words)
-    contenders = [parse_contender(text) for text in arguments.contenders]
-    if not contenders:
-        raise InputError("name at least one contender: sift, rootsift, a .safetensors file or the folder of a run.")
+    contenders = parse_contenders(arguments.contenders)
     patchsets = open_tests(arguments.data)
     lines = benchmark.compare(contenders, patchsets, arguments.convention)
     header, body = benchmark.table(lines)
@@ -57,3 +59,67 @@ def phototour(words: list[str]) -> None:
         draw_fpr(
             [(line.label, {row.test: row.fpr95 for row in line.rows}) for line in lines], arguments.out / "fpr95.png"
         )
+
+
+@dataclass(frozen=True)
+class MatchingArguments:
+    """Matching of whole pictures under known homographies: higher is better.
+
+    Of the strongest DoG keypoints of picture 1, those that have a keypoint at their true place in another picture: the share
+    whose nearest descriptor there (no ratio test) is at that place. Averaged over pairs, then over sequences.
+
+        sdgmnet evaluate matching sift rootsift mine=runs/one --root sequences -o results
+    """
+
+    contenders: tyro.conf.Positional[tuple[str, ...]]
+    """What to compare: [label=]sift | rootsift | tfeat:FILE | FILE.safetensors | RUN_FOLDER."""
+    root: Path
+    """Folder of sequences in HPatches' layout: 1.png ... 6.png and H_1_2 ... H_1_6 each."""
+    sequences: tuple[str, ...] = ()
+    """Names of the sequences to use; all where none is given."""
+    keypoints: int = matching_benchmark.KEYPOINTS
+    """At most so many keypoints a picture, strongest first."""
+    near: float = matching_benchmark.NEAR
+    """Within so many pixels is the same place."""
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    """Folder for results.json and table.md."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print JSON instead of a table."""
+
+
+def matching(words: list[str]) -> None:
+    arguments = tyro.cli(MatchingArguments, prog="sdgmnet evaluate matching", args=words)
+    contenders = parse_contenders(arguments.contenders)
+    if arguments.keypoints < 1 or not arguments.near > 0:
+        raise InputError("--keypoints must be at least 1 and --near positive.")
+    sequences = read_sequences(arguments.root)
+    unknown = set(arguments.sequences) - {one.name for one in sequences}
+    if unknown:
+        raise InputError(f"{arguments.root} holds no sequence named {', '.join(sorted(unknown))}.")
+    sequences = [one for one in sequences if not arguments.sequences or one.name in arguments.sequences]
+    pairs = sum(len(one.others) for one in sequences)
+    results = []
+    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=Console(stderr=True)) as progress:
+        for one in contenders:
+            scores = matching_benchmark.run(
+                matching_benchmark.describe_image(one), sequences, arguments.keypoints, arguments.near
+            )
+            results.append(list(progress.track(scores, total=pairs, description=one.label)))
+    header, body = matching_benchmark.table([one.label for one in contenders], results)
+    lines = [
+        {
+            "label": one.label,
+            "sequences": matching_benchmark.sequence_scores(scores),
+            "pairs": [p._asdict() for p in scores],
+        }
+        for one, scores in zip(contenders, results, strict=True)
+    ]
+    content = {"keypoints": arguments.keypoints, "near": arguments.near, "lines": lines}
+    title = f"Matching score ({arguments.keypoints} keypoints, {arguments.near:g} px)"
+    deliver(content, header, body, arguments.out, arguments.json, title=title)
+
+
+def parse_contenders(texts: tuple[str, ...]) -> list[Contender]:
+    if not texts:
+        raise InputError("name at least one contender: sift, rootsift, a .safetensors file or the folder of a run.")
+    return [parse_contender(text) for text in texts]

@@ -33,3 +33,18 @@ def detect(image: np.ndarray, limit: int | None = None) -> Keypoints:
     order = np.lexsort((rows[:, 3], rows[:, 2], rows[:, 1], rows[:, 0], -rows[:, 4]))[:limit]
     rows = rows[order]
     return Keypoints(rows[:, :2], rows[:, 2], rows[:, 3], rows[:, 4])
+
+
+def to_opencv(keypoints: Keypoints) -> list[cv2.KeyPoint]:
+    """OpenCV's own keypoints. The pyramid level, which its SIFT reads, is the one whose scale is nearest to sigma."""
+    level = np.rint(3 * np.log2(keypoints.sigma / 1.6)).astype(int)  # three levels an octave, counted from sigma 1.6
+    octave = np.maximum((level - 1) // 3, -1)  # OpenCV's first octave is the doubled picture
+    layer = np.clip(level - 3 * octave, 1, 3)
+    packed = (octave & 255) | (layer << 8)
+    angle, size = np.rad2deg(keypoints.angle) % 360, 2 * keypoints.sigma
+    return [
+        cv2.KeyPoint(
+            float(xy[0]), float(xy[1]), float(size[k]), float(angle[k]), float(keypoints.response[k]), int(packed[k])
+        )
+        for k, xy in enumerate(keypoints.xy)
+    ]

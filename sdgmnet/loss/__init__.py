@@ -2,8 +2,9 @@
 
 from torch import nn
 
+from sdgmnet.loss.hardnet import HardNetLoss
 from sdgmnet.loss.sdgm import SDGMLoss
 
-LOSSES: dict[str, type[nn.Module]] = {"sdgm": SDGMLoss}
+LOSSES: dict[str, type[nn.Module]] = {"sdgm": SDGMLoss, "hardnet": HardNetLoss}
 
-__all__ = ["LOSSES", "SDGMLoss"]
+__all__ = ["LOSSES", "HardNetLoss", "SDGMLoss"]

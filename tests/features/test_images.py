@@ -1,0 +1,43 @@
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from sdgmnet.errors import InputError
+from sdgmnet.features.images import read_gray
+
+
+@pytest.mark.parametrize("name", ["plain.png", "with space.png", "größe.png"])
+def test_reads_gray(tmp_path: Path, name: str) -> None:
+    picture = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    (tmp_path / name).write_bytes(cv2.imencode(".png", picture)[1].tobytes())
+    np.testing.assert_array_equal(read_gray(tmp_path / name), picture)
+
+
+def test_the_cameras_note_turns_the_picture_once(tmp_path: Path) -> None:
+    picture = np.zeros((20, 40), dtype=np.uint8)
+    picture[:, :8] = 255
+    jpeg = cv2.imencode(".jpg", picture)[1].tobytes()
+    # A minimal EXIF block that says: turn a quarter clockwise.
+    tiff = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0"
+    exif = b"Exif\0\0" + tiff
+    block = bytes([0xFF, 0xE1]) + (len(exif) + 2).to_bytes(2, "big") + exif
+    (tmp_path / "turned.jpg").write_bytes(jpeg[:2] + block + jpeg[2:])
+    turned = read_gray(tmp_path / "turned.jpg")
+    assert turned.shape == (40, 20)
+    assert turned[:6].min() > 200 and turned[12:].max() < 50
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not a picture", cv2.imencode(".png", np.zeros((9, 9), np.uint8))[1].tobytes()[:20]]
+)
+def test_what_is_no_picture_is_said(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "bad.png").write_bytes(content)
+    with pytest.raises(InputError, match="bad.png is not a picture"):
+        read_gray(tmp_path / "bad.png")
+
+
+def test_missing_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        read_gray(tmp_path / "none.png")
