@@ -50,7 +50,7 @@ def main(words: list[str]) -> None:
         seed=arguments.seed,
         learning_rate=0.1,
         dropout=0.1,
-        augment=False,
+        augmentation="none",
         evaluations=10,
     )
     console, began = Console(stderr=True), time.monotonic()

@@ -1,30 +1,26 @@
 """PatchSets -> (anchor, positive) batches. Everything is a pure function of (seed, step), so any step can be made again."""
 
-import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from sdgmnet.data.augmentation import (
+    OUTPUT_SIDE,
+    PAPER,
+    STRONG,
+    Augmentation,
+    compress,
+    draw_geometry,
+    draw_light,
+    quarter_turns_and_flips,
+    relight,
+    turn_and_crop,
+)
 from sdgmnet.data.patchset import PATCH_SIDE, PatchSet
 from sdgmnet.errors import InputError
-from sdgmnet.resampling import halve, resample_matrix
-
-OUTPUT_SIDE = PATCH_SIDE // 2
-MOST_TURN = math.radians(5)  # independent rotation of a patch, either way
-LEAST_AREA = 0.9  # of a random crop, as a share of the patch
-LEAST_ASPECT, MOST_ASPECT = 0.9, 1.1  # width over height of a random crop
-CROP_TRIES = 10
-
-
-class Augmentation(NamedTuple):
-    """Random geometry of B patches: drawn on the host, applied in one go on the device."""
-
-    turn: np.ndarray  # (B,) radians, counter-clockwise on the picture
-    crop: np.ndarray  # (B, 4) top, left, height, width in pixels of the 64 x 64 patch
+from sdgmnet.resampling import halve
 
 
 class PairSampler:
@@ -112,14 +108,26 @@ class PairSampler:
             out[here] = patchset.patches[flat[here] - self.set_start[number]]
         return out.reshape(*indices.shape, PATCH_SIDE, PATCH_SIDE)
 
-    def batch(self, step: int, batch_size: int, device: torch.device | str = "cpu", augment: bool = True) -> Tensor:
+    def batch(
+        self,
+        step: int,
+        batch_size: int,
+        device: torch.device | str = "cpu",
+        augmentation: Augmentation = "paper",
+    ) -> Tensor:
         """Anchors and positives of one step: (2, N, 1, 32, 32) float32 in [0, 1]."""
         patches = self.patches(self.indices(step, batch_size)).reshape(-1, PATCH_SIDE, PATCH_SIDE)
-        pixels = torch.from_numpy(patches).to(device).float()
-        if not augment:
-            return (halve(pixels) / 255).view(2, batch_size, 1, OUTPUT_SIDE, OUTPUT_SIDE)
         rng = _generator(self.seed, step, "augmentation")
-        small = turn_and_crop(pixels, draw_augmentation(rng, len(patches))) / 255
+        if augmentation == "strong":
+            patches = compress(patches, rng)
+        pixels = torch.from_numpy(patches).to(device).float()
+        if augmentation == "none":
+            return (halve(pixels) / 255).view(2, batch_size, 1, OUTPUT_SIDE, OUTPUT_SIDE)
+        if augmentation == "strong":
+            small = turn_and_crop(pixels, draw_geometry(rng, len(patches), STRONG), outside="border") / 255
+            small = relight(small, draw_light(rng, len(patches)), rng)
+        else:
+            small = turn_and_crop(pixels, draw_geometry(rng, len(patches), PAPER)) / 255
         pairs = small.view(2, batch_size, OUTPUT_SIDE, OUTPUT_SIDE).transpose(0, 1)
         pairs = quarter_turns_and_flips(pairs, rng.integers(4, size=batch_size), rng.integers(3, size=batch_size))
         return pairs.transpose(0, 1)[:, :, None].contiguous()
@@ -136,52 +144,3 @@ def _renumbered(conflicts: np.ndarray | None, ids: np.ndarray) -> np.ndarray:
         return np.empty((0, 2), dtype=np.int64)
     position = np.searchsorted(ids, conflicts).clip(max=len(ids) - 1)
     return position[(ids[position] == conflicts).all(axis=1)]
-
-
-def draw_augmentation(rng: np.random.Generator, count: int) -> Augmentation:
-    """The authors' geometry in the published code: turn within 5 degrees, then a crop of 90 to 100 % of the area.
-
-    A crop's aspect ratio is log-uniform; a shape that does not fit is drawn again, ten times at most, then the whole patch.
-    """
-    turn = rng.uniform(-MOST_TURN, MOST_TURN, count)
-    area = PATCH_SIDE**2 * rng.uniform(LEAST_AREA, 1, (count, CROP_TRIES))
-    aspect = np.exp(rng.uniform(math.log(LEAST_ASPECT), math.log(MOST_ASPECT), (count, CROP_TRIES)))
-    width, height = np.rint(np.sqrt(area * aspect)), np.rint(np.sqrt(area / aspect))
-    fits = (width <= PATCH_SIDE) & (height <= PATCH_SIDE)
-    chosen = np.arange(count), fits.argmax(axis=1)
-    none_fits = ~fits.any(axis=1)
-    height = np.where(none_fits, PATCH_SIDE, height[chosen])
-    width = np.where(none_fits, PATCH_SIDE, width[chosen])
-    top = np.floor(rng.random(count) * (PATCH_SIDE - height + 1))
-    left = np.floor(rng.random(count) * (PATCH_SIDE - width + 1))
-    return Augmentation(turn, np.stack([top, left, height, width], axis=1))
-
-
-def turn_and_crop(pixels: Tensor, augmentation: Augmentation) -> Tensor:
-    """Rotate about the centre (bilinear, black outside), crop, resample with antialiasing: (B, 64, 64) -> (B, 32, 32)."""
-    turn = torch.from_numpy(augmentation.turn).to(pixels)[:, None, None]
-    cos, sin = torch.cos(turn), torch.sin(turn)
-    across = (torch.arange(PATCH_SIDE, device=pixels.device, dtype=pixels.dtype) * 2 + 1) / PATCH_SIDE - 1
-    down = across[:, None]
-    grid = torch.stack([cos * across - sin * down, sin * across + cos * down], dim=3)
-    turned = F.grid_sample(pixels[:, None], grid, mode="bilinear", padding_mode="zeros", align_corners=False)[:, 0]
-    top, left, height, width = torch.from_numpy(augmentation.crop).to(pixels).unbind(1)
-    return (
-        resample_matrix(top, height, PATCH_SIDE, OUTPUT_SIDE)
-        @ turned
-        @ resample_matrix(left, width, PATCH_SIDE, OUTPUT_SIDE).transpose(1, 2)
-    )
-
-
-def quarter_turns_and_flips(pairs: Tensor, turns: np.ndarray, flips: np.ndarray) -> Tensor:
-    """The same quarter turn (0 to 3, counter-clockwise) and flip (0 none, 1 vertical, 2 horizontal) for both of a pair.
-
-    pairs (N, 2, S, S); returns the same shape.
-    """
-    out = torch.empty_like(pairs)
-    for turn in range(4):
-        for flip in range(3):
-            rows = torch.from_numpy(np.flatnonzero((turns == turn) & (flips == flip))).to(pairs.device)
-            moved = torch.rot90(pairs[rows], turn, dims=(2, 3))
-            out[rows] = moved if flip == 0 else moved.flip(2 if flip == 1 else 3)
-    return out

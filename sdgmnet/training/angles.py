@@ -66,7 +66,7 @@ def measure_angles(encoder: SDGMNet, sampler: PairSampler, loss: nn.Module, conf
     device = next(encoder.parameters()).device
     positive_angles, negative_angles = [], []
     for step in range(config.iterations, config.iterations + BATCHES):
-        sides = sampler.batch(step, config.batch_size, device, config.augment)
+        sides = sampler.batch(step, config.batch_size, device, config.augmentation)
         keep = dropout_masks(config.seed, step, config.batch_size, encoder.feature_shape, config.dropout, device)
         anchor, positive = encode_sides(encoder, sides, keep, config.chunk, config.joint_batchnorm)
         triplets = hardest_in_batch(anchor.descriptors, positive.descriptors, config.min_negative_angle)

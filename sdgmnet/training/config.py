@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from sdgmnet.data.augmentation import Augmentation
 from sdgmnet.errors import InputError
 from sdgmnet.files import read_json, write_json
 from sdgmnet.loss import LOSSES
@@ -38,8 +39,8 @@ class TrainConfig:
     """On all parameters, as the published code."""
     dropout: float = 0.3
     """Rate before the last convolution."""
-    augment: bool = True
-    """Turns within 5 degrees, crops, quarter turns and flips."""
+    augmentation: Augmentation = "paper"
+    """paper: turns within 5 degrees, crops, quarter turns, flips. strong: more of it, and light, blur, noise, JPEG."""
     loss: str = "sdgm"
     """One of the losses in sdgmnet.loss.LOSSES."""
     margin: float = 0.6

@@ -123,7 +123,7 @@ def iterate_once(run: Run) -> float:
     config, step = run.config, run.step
     for group in run.optimizer.param_groups:
         group["lr"] = config.learning_rate_at(step)
-    sides = run.sampler.batch(step, config.batch_size, run.device, config.augment)
+    sides = run.sampler.batch(step, config.batch_size, run.device, config.augmentation)
     keep = dropout_masks(config.seed, step, config.batch_size, run.encoder.feature_shape, config.dropout, run.device)
     try:
         value = train_step(

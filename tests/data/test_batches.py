@@ -1,4 +1,4 @@
-"""Sampling by PROTOCOLS 1.6 and augmentation by PROTOCOLS 1.5, against loops and PIL."""
+"""Sampling by PROTOCOLS 1.6, against loops."""
 
 import itertools
 import math
@@ -6,21 +6,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor
 
-from sdgmnet.data.batches import (
-    Augmentation,
-    PairSampler,
-    draw_augmentation,
-    quarter_turns_and_flips,
-    turn_and_crop,
-)
+from sdgmnet.data.augmentation import Augmentation
+from sdgmnet.data.batches import PairSampler
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.errors import InputError
 from sdgmnet.resampling import halve
-
-WHOLE = (0.0, 0.0, 64.0, 64.0)
 
 
 def blank_set(point_id: np.ndarray | list[int], name: str = "blank", **arrays: np.ndarray) -> PatchSet:
@@ -40,10 +32,6 @@ def uneven_ids(seed: int) -> np.ndarray:
     ids = rng.choice(10**9, 40, replace=False)
     counts = np.concatenate([rng.integers(2, 6, 30), np.ones(10, dtype=np.int64)])
     return rng.permutation(np.repeat(ids, counts))
-
-
-def augmentation(turns: list[float], crops: list[tuple[float, ...]]) -> Augmentation:
-    return Augmentation(np.array(turns), np.array(crops))
 
 
 # ------------------------------------------------------------------------------------------------------ sampling
@@ -182,125 +170,36 @@ def test_patches_by_number_run_through_all_sets() -> None:
     assert np.array_equal(sampler.patches(numbers), np.array(expected))
 
 
-# -------------------------------------------------------------------------------------------------- augmentation
-
-
-@pytest.fixture(scope="module")
-def drawn() -> Augmentation:
-    return draw_augmentation(np.random.default_rng(0), 20000)
-
-
-def test_turns_are_uniform_within_five_degrees(drawn: Augmentation) -> None:
-    degrees = np.rad2deg(drawn.turn)
-    assert drawn.turn.shape == (20000,)
-    assert -5 <= degrees.min() < -4.99 and 4.99 < degrees.max() <= 5
-    assert abs(degrees.mean()) < 5 * 10 / math.sqrt(12 * 20000)
-    assert degrees.std() == pytest.approx(10 / math.sqrt(12), rel=0.02)
-
-
-def test_crops_have_nine_tenths_of_the_area_and_nearly_square_shapes(drawn: Augmentation) -> None:
-    top, left, height, width = drawn.crop.T
-    assert np.array_equal(drawn.crop, np.round(drawn.crop))
-    assert (top >= 0).all() and (left >= 0).all()
-    assert (top + height <= 64).all() and (left + width <= 64).all()
-    # Sides are rounded by half a pixel at most: an area and an aspect within the ranges must be within reach.
-    assert ((height + 0.5) * (width + 0.5) >= 0.9 * 4096).all() and ((height - 0.5) * (width - 0.5) <= 4096).all()
-    assert ((width - 0.5) / (height + 0.5) <= 1.1).all() and ((width + 0.5) / (height - 0.5) >= 1 / 1.1).all()
-
-
-def test_crops_use_their_whole_range(drawn: Augmentation) -> None:
-    top, left, height, width = drawn.crop.T
-    area, aspect = height * width / 4096, width / height
-    assert area.min() < 0.91 and area.max() == 1
-    assert aspect.min() < 0.93 and aspect.max() > 1.07
-    assert abs(np.log(aspect).mean()) < 0.002  # as often wide as high
-    smaller = height == 61
-    places, counts = np.unique(top[smaller], return_counts=True)
-    assert places.tolist() == [0, 1, 2, 3]
-    assert counts.min() > 0.9 * smaller.sum() / 4
-    assert set(np.unique(left[width == 62]).tolist()) == {0, 1, 2}
-
-
-def test_augmentation_differs_between_the_patches_of_a_batch() -> None:
-    """Anchors and positives that are the same picture do not stay the same."""
-    patch = np.random.default_rng(0).integers(256, size=(64, 64), dtype=np.uint8)
-    patchset = PatchSet("same", np.stack([patch] * 20), np.repeat(np.arange(10), 2))
-    anchors, positives = PairSampler([patchset], seed=0).batch(0, 10)
-    assert len({image.numpy().tobytes() for image in [*anchors, *positives]}) == 20
-
-
-def rotated_by_loop(patch: np.ndarray, degrees: float) -> np.ndarray:
-    """Counter-clockwise about the centre as seen on the screen, bilinear, zeros outside."""
-    out = np.zeros((64, 64))
-    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-    for row in range(64):
-        for column in range(64):
-            right, down = column - 31.5, row - 31.5
-            # Where the content that arrives here was before the turn: turned back, clockwise with y pointing down.
-            x, y = cos * right - sin * down + 31.5, sin * right + cos * down + 31.5
-            for i, j in itertools.product((math.floor(y), math.floor(y) + 1), (math.floor(x), math.floor(x) + 1)):
-                if 0 <= i < 64 and 0 <= j < 64:
-                    out[row, column] += (1 - abs(x - j)) * (1 - abs(y - i)) * patch[i, j]
-    return out
-
-
-@pytest.mark.parametrize("degrees", [5.0, -3.3, 0.0])
-def test_turn_is_bilinear_about_the_centre_with_black_outside(degrees: float) -> None:
-    patch = np.random.default_rng(1).integers(100, 256, size=(64, 64), dtype=np.uint8)
-    expected = halve(torch.from_numpy(rotated_by_loop(patch, degrees))[None])[0]
-    result = turn_and_crop(torch.from_numpy(patch)[None].double(), augmentation([math.radians(degrees)], [WHOLE]))[0]
-    assert torch.allclose(result, expected, atol=1e-6)
-    corners = [float(result[row, column]) for row in (0, 31) for column in (0, 31)]
-    assert degrees != 5 or max(corners) < 50
-    assert degrees != 0 or min(corners) > 90
-
-
-@pytest.mark.parametrize("degrees", [5, -5, 2])
-@pytest.mark.parametrize("crop", [(0, 0, 64, 64), (1, 2, 61, 60), (3, 0, 60, 63)])
-def test_turn_and_crop_is_what_pil_does(degrees: int, crop: tuple[int, int, int, int]) -> None:
-    """Away from the corners that the turn leaves empty; PIL rounds to whole grey levels three times."""
-    patch = np.random.default_rng(2).integers(256, size=(64, 64), dtype=np.uint8)
-    top, left, height, width = crop
-    turned = Image.fromarray(patch).rotate(degrees, Image.Resampling.BILINEAR)
-    cropped = turned.crop((left, top, left + width, top + height)).resize((32, 32), Image.Resampling.BILINEAR)
-    geometry = augmentation([math.radians(degrees)], [tuple(map(float, crop))])
-    result = turn_and_crop(torch.from_numpy(patch)[None].float(), geometry)[0].numpy()
-    assert np.abs(result - np.asarray(cropped, dtype=float))[4:28, 4:28].max() <= 2
-
-
-def test_each_patch_has_its_own_geometry() -> None:
-    patches = torch.from_numpy(np.random.default_rng(3).integers(256, size=(5, 64, 64)).astype(np.float32))
-    geometry = draw_augmentation(np.random.default_rng(4), 5)
-    together = turn_and_crop(patches, geometry)
-    for row in range(5):
-        one = Augmentation(geometry.turn[row : row + 1], geometry.crop[row : row + 1])
-        assert torch.allclose(turn_and_crop(patches[row : row + 1], one)[0], together[row], atol=1e-3)
-
-
-def test_quarter_turns_and_flips_are_numpys() -> None:
-    rng = np.random.default_rng(5)
-    pairs = rng.normal(size=(24, 2, 6, 6))
-    turns, flips = np.tile(np.repeat(np.arange(4), 3), 2), np.tile(np.arange(3), 8)
-    result = quarter_turns_and_flips(torch.from_numpy(pairs), turns, flips).numpy()
-    for row, (turn, flip) in enumerate(zip(turns, flips, strict=True)):
-        for member in range(2):
-            expected = np.rot90(pairs[row, member], turn)
-            expected = {0: expected, 1: np.flipud(expected), 2: np.fliplr(expected)}[int(flip)]
-            assert np.array_equal(result[row, member], expected)
-
-
 # --------------------------------------------------------------------------------------------------------- batch
 
 
 def test_batch_without_augmentation_is_the_halved_patches() -> None:
     patchset = noise_set()
     sampler = PairSampler([patchset], seed=2)
-    batch = sampler.batch(4, 9, augment=False)
+    batch = sampler.batch(4, 9, augmentation="none")
     assert batch.shape == (2, 9, 1, 32, 32) and batch.dtype == torch.float32
     for side, numbers in enumerate(sampler.indices(4, 9)):
         for row, number in enumerate(numbers):
             expected = halve(torch.from_numpy(patchset.patches[number])[None].double())[0] / 255
             assert torch.allclose(batch[side, row, 0].double(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("augmentation", ["none", "paper", "strong"])
+def test_batches_are_a_function_of_seed_and_step(augmentation: Augmentation) -> None:
+    one, same, other = (PairSampler([noise_set()], seed) for seed in (2, 2, 3))
+    assert torch.equal(one.batch(5, 9, augmentation=augmentation), same.batch(5, 9, augmentation=augmentation))
+    for different in (one.batch(6, 9, augmentation=augmentation), other.batch(5, 9, augmentation=augmentation)):
+        assert not torch.equal(one.batch(5, 9, augmentation=augmentation), different)
+
+
+@pytest.mark.parametrize("level", [0, 255, None])
+def test_strong_batches_lie_between_0_and_1(level: int | None) -> None:
+    patchset = noise_set()
+    if level is not None:
+        patchset = PatchSet("flat", np.full_like(patchset.patches, level), patchset.point_id)
+    batch = PairSampler([patchset], seed=2).batch(0, 30, augmentation="strong")
+    assert batch.shape == (2, 30, 1, 32, 32) and batch.dtype == torch.float32 and batch.is_contiguous()
+    assert torch.isfinite(batch).all() and float(batch.min()) >= 0 and float(batch.max()) <= 1
 
 
 @pytest.mark.parametrize("level", [0, 255, None])
@@ -322,6 +221,14 @@ def test_augmented_batch_shows_the_patches_that_were_drawn() -> None:
     sampler = PairSampler([PatchSet("levels", patches, np.repeat(np.arange(40), 2))], seed=0)
     shown = sampler.batch(3, 20)[:, :, 0, 16, 16] * 255
     assert torch.allclose(shown, torch.from_numpy(levels[sampler.indices(3, 20)]).float(), atol=0.01)
+
+
+def test_augmentation_differs_between_the_patches_of_a_batch() -> None:
+    """Anchors and positives that are the same picture do not stay the same."""
+    patch = np.random.default_rng(0).integers(256, size=(64, 64), dtype=np.uint8)
+    patchset = PatchSet("same", np.stack([patch] * 20), np.repeat(np.arange(10), 2))
+    anchors, positives = PairSampler([patchset], seed=0).batch(0, 10)
+    assert len({image.numpy().tobytes() for image in [*anchors, *positives]}) == 20
 
 
 def dihedral(image: np.ndarray) -> list[np.ndarray]:

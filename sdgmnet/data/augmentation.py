@@ -1,0 +1,148 @@
+"""Random changes of training patches, drawn on the host from a seeded generator and applied in one go on the device.
+
+"paper" is the authors' augmentation: small turns and crops of each patch, quarter turns and flips of each pair. "strong" adds
+what detectors and cameras do between two photos: larger turns, crops and stretches, exposure, defocus, noise, compression.
+"""
+
+import math
+from typing import Literal, NamedTuple
+
+import cv2
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sdgmnet.data.patchset import PATCH_SIDE
+from sdgmnet.resampling import resample_matrix
+
+Augmentation = Literal["none", "paper", "strong"]
+
+OUTPUT_SIDE = PATCH_SIDE // 2
+CROP_TRIES = 10
+
+
+class Ranges(NamedTuple):
+    """How far the geometry of a patch may change by itself."""
+
+    turn: float  # radians either way
+    least_area: float  # of a crop, as a share of the patch
+    least_aspect: float  # width over height of a crop
+    most_aspect: float
+
+
+PAPER = Ranges(math.radians(5), 0.9, 0.9, 1.1)
+STRONG = Ranges(math.radians(18), 0.65, 0.77, 1.3)
+
+
+class Geometry(NamedTuple):
+    """Random geometry of B patches."""
+
+    turn: np.ndarray  # (B,) radians, counter-clockwise on the picture
+    crop: np.ndarray  # (B, 4) top, left, height, width in pixels of the 64 x 64 patch
+
+
+class Light(NamedTuple):
+    """Random exposure of B patches, each (B,)."""
+
+    gamma: np.ndarray
+    contrast: np.ndarray
+    brightness: np.ndarray
+    blur: np.ndarray  # sigma in pixels of the 32 x 32 patch; 0 leaves it sharp
+    noise: np.ndarray  # standard deviation, of a full range of 1
+
+
+def draw_geometry(rng: np.random.Generator, count: int, ranges: Ranges = PAPER) -> Geometry:
+    """The authors' geometry in the published code: turn within 5 degrees, then a crop of 90 to 100 % of the area.
+
+    A crop's aspect ratio is log-uniform; a shape that does not fit is drawn again, ten times at most, then the whole patch.
+    """
+    turn = rng.uniform(-ranges.turn, ranges.turn, count)
+    area = PATCH_SIDE**2 * rng.uniform(ranges.least_area, 1, (count, CROP_TRIES))
+    aspect = np.exp(rng.uniform(math.log(ranges.least_aspect), math.log(ranges.most_aspect), (count, CROP_TRIES)))
+    width, height = np.rint(np.sqrt(area * aspect)), np.rint(np.sqrt(area / aspect))
+    fits = (width <= PATCH_SIDE) & (height <= PATCH_SIDE)
+    chosen = np.arange(count), fits.argmax(axis=1)
+    none_fits = ~fits.any(axis=1)
+    height = np.where(none_fits, PATCH_SIDE, height[chosen])
+    width = np.where(none_fits, PATCH_SIDE, width[chosen])
+    top = np.floor(rng.random(count) * (PATCH_SIDE - height + 1))
+    left = np.floor(rng.random(count) * (PATCH_SIDE - width + 1))
+    return Geometry(turn, np.stack([top, left, height, width], axis=1))
+
+
+def turn_and_crop(pixels: Tensor, geometry: Geometry, outside: str = "zeros") -> Tensor:
+    """Rotate about the centre (bilinear), crop, resample with antialiasing: (B, 64, 64) -> (B, 32, 32).
+
+    outside: "zeros" for black beyond the patch, "border" for its border repeated.
+    """
+    turn = torch.from_numpy(geometry.turn).to(pixels)[:, None, None]
+    cos, sin = torch.cos(turn), torch.sin(turn)
+    across = (torch.arange(PATCH_SIDE, device=pixels.device, dtype=pixels.dtype) * 2 + 1) / PATCH_SIDE - 1
+    down = across[:, None]
+    grid = torch.stack([cos * across - sin * down, sin * across + cos * down], dim=3)
+    turned = F.grid_sample(pixels[:, None], grid, mode="bilinear", padding_mode=outside, align_corners=False)[:, 0]
+    top, left, height, width = torch.from_numpy(geometry.crop).to(pixels).unbind(1)
+    return (
+        resample_matrix(top, height, PATCH_SIDE, OUTPUT_SIDE)
+        @ turned
+        @ resample_matrix(left, width, PATCH_SIDE, OUTPUT_SIDE).transpose(1, 2)
+    )
+
+
+def quarter_turns_and_flips(pairs: Tensor, turns: np.ndarray, flips: np.ndarray) -> Tensor:
+    """The same quarter turn (0 to 3, counter-clockwise) and flip (0 none, 1 vertical, 2 horizontal) for both of a pair.
+
+    pairs (N, 2, S, S); returns the same shape.
+    """
+    out = torch.empty_like(pairs)
+    for turn in range(4):
+        for flip in range(3):
+            rows = torch.from_numpy(np.flatnonzero((turns == turn) & (flips == flip))).to(pairs.device)
+            moved = torch.rot90(pairs[rows], turn, dims=(2, 3))
+            out[rows] = moved if flip == 0 else moved.flip(2 if flip == 1 else 3)
+    return out
+
+
+def draw_light(rng: np.random.Generator, count: int) -> Light:
+    """Exposure within an octave either way, half of the patches out of focus, noise up to 4 % of the range."""
+    blur = np.where(rng.random(count) < 0.5, rng.uniform(0.3, 1.2, count), 0)
+    return Light(
+        gamma=2 ** rng.uniform(-0.8, 0.8, count),
+        contrast=2 ** rng.uniform(-1, 0.6, count),
+        brightness=rng.uniform(-0.2, 0.2, count),
+        blur=blur,
+        noise=rng.uniform(0, 0.04, count),
+    )
+
+
+def relight(patches: Tensor, light: Light, rng: np.random.Generator) -> Tensor:
+    """Patches (B, S, S) in [0, 1] as another camera would have taken them, in [0, 1]."""
+    gamma, contrast, brightness, noise = (
+        torch.from_numpy(one).to(patches)[:, None, None]
+        for one in (light.gamma, light.contrast, light.brightness, light.noise)
+    )
+    seen = patches.clamp(0, 1) ** gamma
+    middle = seen.mean(dim=(1, 2), keepdim=True)
+    seen = blurred((seen - middle) * contrast + middle + brightness, light.blur)
+    grain = torch.from_numpy(rng.standard_normal(patches.shape, dtype=np.float32)).to(patches)
+    return (seen + noise * grain).clamp(0, 1)
+
+
+def blurred(patches: Tensor, sigma: np.ndarray) -> Tensor:
+    """Gaussian blur of (B, S, S), its sigma given for each patch; weights are renormalised at the border."""
+    place = torch.arange(patches.shape[-1], device=patches.device, dtype=patches.dtype)
+    width = torch.from_numpy(np.maximum(sigma, 1e-3)).to(patches)[:, None, None]
+    weights = torch.exp(-0.5 * ((place[:, None] - place[None]) / width) ** 2)
+    weights = weights / weights.sum(dim=2, keepdim=True)
+    return weights @ patches @ weights.transpose(1, 2)
+
+
+def compress(patches: np.ndarray, rng: np.random.Generator, share: float = 0.25) -> np.ndarray:
+    """Patches (B, S, S) uint8, some of them through JPEG at qualities from 15 to 75."""
+    out = patches.copy()
+    quality = rng.integers(15, 76, len(patches))
+    for row in np.flatnonzero(rng.random(len(patches)) < share):
+        coded = cv2.imencode(".jpg", patches[row], [cv2.IMWRITE_JPEG_QUALITY, int(quality[row])])[1]
+        out[row] = cv2.imdecode(coded, cv2.IMREAD_GRAYSCALE)
+    return out

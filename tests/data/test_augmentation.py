@@ -1,0 +1,189 @@
+"""Augmentation by PROTOCOLS 1.5, against loops and PIL; the stronger one against OpenCV and by hand."""
+
+import itertools
+import math
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from sdgmnet.data.augmentation import (
+    STRONG,
+    Geometry,
+    Light,
+    blurred,
+    compress,
+    draw_geometry,
+    draw_light,
+    quarter_turns_and_flips,
+    relight,
+    turn_and_crop,
+)
+from sdgmnet.resampling import halve
+
+WHOLE = (0.0, 0.0, 64.0, 64.0)
+
+
+def geometry_of(turns: list[float], crops: list[tuple[float, ...]]) -> Geometry:
+    return Geometry(np.array(turns), np.array(crops))
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Geometry:
+    return draw_geometry(np.random.default_rng(0), 20000)
+
+
+def test_turns_are_uniform_within_five_degrees(drawn: Geometry) -> None:
+    degrees = np.rad2deg(drawn.turn)
+    assert drawn.turn.shape == (20000,)
+    assert -5 <= degrees.min() < -4.99 and 4.99 < degrees.max() <= 5
+    assert abs(degrees.mean()) < 5 * 10 / math.sqrt(12 * 20000)
+    assert degrees.std() == pytest.approx(10 / math.sqrt(12), rel=0.02)
+
+
+def test_crops_have_nine_tenths_of_the_area_and_nearly_square_shapes(drawn: Geometry) -> None:
+    top, left, height, width = drawn.crop.T
+    assert np.array_equal(drawn.crop, np.round(drawn.crop))
+    assert (top >= 0).all() and (left >= 0).all()
+    assert (top + height <= 64).all() and (left + width <= 64).all()
+    # Sides are rounded by half a pixel at most: an area and an aspect within the ranges must be within reach.
+    assert ((height + 0.5) * (width + 0.5) >= 0.9 * 4096).all() and ((height - 0.5) * (width - 0.5) <= 4096).all()
+    assert ((width - 0.5) / (height + 0.5) <= 1.1).all() and ((width + 0.5) / (height - 0.5) >= 1 / 1.1).all()
+
+
+def test_crops_use_their_whole_range(drawn: Geometry) -> None:
+    top, left, height, width = drawn.crop.T
+    area, aspect = height * width / 4096, width / height
+    assert area.min() < 0.91 and area.max() == 1
+    assert aspect.min() < 0.93 and aspect.max() > 1.07
+    assert abs(np.log(aspect).mean()) < 0.002  # as often wide as high
+    smaller = height == 61
+    places, counts = np.unique(top[smaller], return_counts=True)
+    assert places.tolist() == [0, 1, 2, 3]
+    assert counts.min() > 0.9 * smaller.sum() / 4
+    assert set(np.unique(left[width == 62]).tolist()) == {0, 1, 2}
+
+
+def rotated_by_loop(patch: np.ndarray, degrees: float) -> np.ndarray:
+    """Counter-clockwise about the centre as seen on the screen, bilinear, zeros outside."""
+    out = np.zeros((64, 64))
+    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    for row in range(64):
+        for column in range(64):
+            right, down = column - 31.5, row - 31.5
+            # Where the content that arrives here was before the turn: turned back, clockwise with y pointing down.
+            x, y = cos * right - sin * down + 31.5, sin * right + cos * down + 31.5
+            for i, j in itertools.product((math.floor(y), math.floor(y) + 1), (math.floor(x), math.floor(x) + 1)):
+                if 0 <= i < 64 and 0 <= j < 64:
+                    out[row, column] += (1 - abs(x - j)) * (1 - abs(y - i)) * patch[i, j]
+    return out
+
+
+@pytest.mark.parametrize("degrees", [5.0, -3.3, 0.0])
+def test_turn_is_bilinear_about_the_centre_with_black_outside(degrees: float) -> None:
+    patch = np.random.default_rng(1).integers(100, 256, size=(64, 64), dtype=np.uint8)
+    expected = halve(torch.from_numpy(rotated_by_loop(patch, degrees))[None])[0]
+    result = turn_and_crop(torch.from_numpy(patch)[None].double(), geometry_of([math.radians(degrees)], [WHOLE]))[0]
+    assert torch.allclose(result, expected, atol=1e-6)
+    corners = [float(result[row, column]) for row in (0, 31) for column in (0, 31)]
+    assert degrees != 5 or max(corners) < 50
+    assert degrees != 0 or min(corners) > 90
+
+
+@pytest.mark.parametrize("degrees", [5, -5, 2])
+@pytest.mark.parametrize("crop", [(0, 0, 64, 64), (1, 2, 61, 60), (3, 0, 60, 63)])
+def test_turn_and_crop_is_what_pil_does(degrees: int, crop: tuple[int, int, int, int]) -> None:
+    """Away from the corners that the turn leaves empty; PIL rounds to whole grey levels three times."""
+    patch = np.random.default_rng(2).integers(256, size=(64, 64), dtype=np.uint8)
+    top, left, height, width = crop
+    turned = Image.fromarray(patch).rotate(degrees, Image.Resampling.BILINEAR)
+    cropped = turned.crop((left, top, left + width, top + height)).resize((32, 32), Image.Resampling.BILINEAR)
+    geometry = geometry_of([math.radians(degrees)], [tuple(map(float, crop))])
+    result = turn_and_crop(torch.from_numpy(patch)[None].float(), geometry)[0].numpy()
+    assert np.abs(result - np.asarray(cropped, dtype=float))[4:28, 4:28].max() <= 2
+
+
+def test_each_patch_has_its_own_geometry() -> None:
+    patches = torch.from_numpy(np.random.default_rng(3).integers(256, size=(5, 64, 64)).astype(np.float32))
+    geometry = draw_geometry(np.random.default_rng(4), 5)
+    together = turn_and_crop(patches, geometry)
+    for row in range(5):
+        one = Geometry(geometry.turn[row : row + 1], geometry.crop[row : row + 1])
+        assert torch.allclose(turn_and_crop(patches[row : row + 1], one)[0], together[row], atol=1e-3)
+
+
+def test_quarter_turns_and_flips_are_numpys() -> None:
+    rng = np.random.default_rng(5)
+    pairs = rng.normal(size=(24, 2, 6, 6))
+    turns, flips = np.tile(np.repeat(np.arange(4), 3), 2), np.tile(np.arange(3), 8)
+    result = quarter_turns_and_flips(torch.from_numpy(pairs), turns, flips).numpy()
+    for row, (turn, flip) in enumerate(zip(turns, flips, strict=True)):
+        for member in range(2):
+            expected = np.rot90(pairs[row, member], turn)
+            expected = {0: expected, 1: np.flipud(expected), 2: np.fliplr(expected)}[int(flip)]
+            assert np.array_equal(result[row, member], expected)
+
+
+def test_strong_geometry_keeps_to_its_wider_ranges() -> None:
+    drawn = draw_geometry(np.random.default_rng(0), 20000, STRONG)
+    top, left, height, width = drawn.crop.T
+    assert 17.9 < np.rad2deg(np.abs(drawn.turn)).max() <= 18
+    assert (top >= 0).all() and (left >= 0).all() and (top + height <= 64).all() and (left + width <= 64).all()
+    assert (height * width / 4096).min() == pytest.approx(0.65, abs=0.02)
+    assert (width / height).max() == pytest.approx(1.3, abs=0.04) and (width / height).min() == pytest.approx(
+        0.77, abs=0.04
+    )
+
+
+def test_a_turn_may_repeat_the_border() -> None:
+    patch = torch.full((1, 64, 64), 90.0)
+    turned = turn_and_crop(patch, geometry_of([math.radians(18)], [WHOLE]), outside="border")
+    torch.testing.assert_close(turned, torch.full((1, 32, 32), 90.0))
+
+
+def unchanged(count: int) -> Light:
+    return Light(*(np.full(count, value) for value in (1.0, 1.0, 0.0, 0.0, 0.0)))
+
+
+def test_light_by_hand() -> None:
+    rng = np.random.default_rng(0)
+    patches = torch.rand(4, 32, 32, dtype=torch.float64) * 0.5 + 0.25
+    torch.testing.assert_close(relight(patches, unchanged(4), rng), patches)
+    darker = relight(patches, unchanged(4)._replace(gamma=np.full(4, 2.0)), rng)
+    torch.testing.assert_close(darker, patches**2)
+    middle = patches.mean(dim=(1, 2), keepdim=True)
+    flatter = relight(patches, unchanged(4)._replace(contrast=np.full(4, 0.5), brightness=np.full(4, 0.1)), rng)
+    torch.testing.assert_close(flatter, (patches - middle) / 2 + middle + 0.1)
+    grainy = relight(patches, unchanged(4)._replace(noise=np.full(4, 0.02)), rng)
+    assert (grainy - patches).std().item() == pytest.approx(0.02, rel=0.1)
+    over = relight(patches, unchanged(4)._replace(brightness=np.full(4, 5.0)), rng)
+    assert torch.equal(over, torch.ones_like(over))
+
+
+@pytest.mark.parametrize("sigma", [0.5, 1.2])
+def test_blur_is_opencvs_away_from_the_border(sigma: float) -> None:
+    patches = np.random.default_rng(1).random((2, 32, 32))
+    mine = blurred(torch.from_numpy(patches), np.array([sigma, 0.0])).numpy()
+    expected = cv2.GaussianBlur(patches[0], (21, 21), sigma)
+    np.testing.assert_allclose(mine[0, 8:-8, 8:-8], expected[8:-8, 8:-8], atol=1e-5)
+    np.testing.assert_allclose(mine[1], patches[1], atol=1e-12)
+
+
+def test_light_keeps_to_its_ranges() -> None:
+    light = draw_light(np.random.default_rng(0), 20000)
+    assert 0.57 < light.gamma.min() < 0.59 and 1.7 < light.gamma.max() < 1.75
+    assert 0.5 <= light.contrast.min() < 0.51 and 1.5 < light.contrast.max() < 1.52
+    assert np.mean(light.blur == 0) == pytest.approx(0.5, abs=0.02) and light.blur.max() < 1.2
+    assert light.noise.min() >= 0 and light.noise.max() <= 0.04
+
+
+def test_compression_changes_a_share_and_little() -> None:
+    smooth = cv2.GaussianBlur(np.random.default_rng(0).uniform(0, 255, (64, 64)), (0, 0), 3)
+    patches = np.repeat(smooth.astype(np.uint8)[None], 200, axis=0)
+    out = compress(patches, np.random.default_rng(0))
+    changed = (out != patches).any(axis=(1, 2))
+    assert changed.mean() == pytest.approx(0.25, abs=0.1)
+    assert np.abs(out.astype(int) - patches).mean() < 5
+    assert out is not patches and out.dtype == np.uint8
