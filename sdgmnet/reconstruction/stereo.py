@@ -32,6 +32,7 @@ class DenseOptions:
     coarsest: int = 200  # longest side at which the whole depth range is swept
     rounds: tuple[int, ...] = (4, 2, 1)  # of passing on and refining planes, from the coarsest level to the finest
     smallest_correlation: float = 0.5  # below it a depth is called unknown
+    smallest_lead: float = -0.1  # of the correlation over that of the best rival depth in the sweep
     neighbours: int = 8  # photos in which a depth may be confirmed
     confirmations: int = 2  # of them that must agree, 1 where a photo has only one or two neighbours
     reprojection: float = 1.5  # pixels, there and back
