@@ -29,6 +29,7 @@ __all__ = ["DenseOptions", "DenseReport", "choose_neighbours", "estimate_depths"
 METHOD = 1  # raised when the same options would give other maps
 FEWEST_POINTS = 10  # sparse points that a photo must see before its depth range means anything
 FEWEST_SHARED = 5  # sparse points that two photos must share to be compared
+SMALLEST_ANGLE = 0.5  # degrees between their rays to a point: from nearly the same place nothing can be triangulated
 
 Progress = Callable[[int, int, str], None]  # steps done, steps in all, what was just done
 
@@ -56,6 +57,8 @@ def choose_neighbours(scene: SparseScene, index: int, count: int) -> list[int]:
         one, two = here[shared], scene.points[shared] - view.centre()
         lengths = np.linalg.norm(one, axis=1), np.linalg.norm(two, axis=1)
         angles = np.degrees(np.arccos(np.clip((one * two).sum(1) / (lengths[0] * lengths[1]), -1, 1)))
+        if np.median(angles) < SMALLEST_ANGLE:
+            continue
         # A small angle says little about depth; at a wide one windows look different.
         good = np.clip(angles / 5, 0, 1) ** 1.5 * np.exp(-(np.clip(angles - 20, 0, None) ** 2) / (2 * 10**2))
         ratio = lengths[0] / lengths[1]

@@ -31,10 +31,10 @@ class DenseOptions:
     agreeing: int = 2  # the best of them count: a surface hidden in the others does no harm
     window: int = 5  # samples along a side of the correlation window
     spacing: int = 2  # pixels between the samples: 5 samples span 9 pixels
-    noise: float = 1.5  # grey levels of 255 that a flat wall shows by itself: without it, noise correlates with noise
+    noise: float = 0.6  # grey levels of 255 that a flat wall shows by itself: without it, noise correlates with noise
     colour_sigma: float = 0.1  # of grey 0..1; pixels unlike the centre are likely another surface
     coarsest: int = 200  # longest side at which the whole depth range is swept
-    rounds: tuple[int, ...] = (4, 2, 1)  # of passing on and refining planes, from the coarsest level to the finest
+    rounds: tuple[int, ...] = (4, 2, 1)  # of passing on and refining planes, from the coarsest level on; finer ones as the last
     smallest_correlation: float = 0.5  # below it a depth is called unknown
     smallest_lead: float = -0.1  # of the correlation over that of the best rival depth in the sweep
     neighbours: int = 8  # photos in which a depth may be confirmed
@@ -328,8 +328,7 @@ def reconstruct_surface(
         else:
             planes = finer(surface, matcher.height, matcher.width)
         surface = Surface(planes, matcher.score(planes))
-        last_levels = options.rounds[-len(pyramids[0]) :]
-        rounds = last_levels[level] if level < len(last_levels) else last_levels[-1]
+        rounds = options.rounds[min(level, len(options.rounds) - 1)]
         surface = refine(matcher, surface, step, (low, high), rounds, random)
     surface = to_peak(matcher, surface, 0.5 * step, (low, high))
     return surface, functional.interpolate(rival[None, None], surface.score.shape, mode="bilinear")[0, 0]
