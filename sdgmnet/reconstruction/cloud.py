@@ -85,8 +85,10 @@ def render_cloud(
     return picture.reshape(view.height, view.width, 3)
 
 
-def moved_view(view: View, back: float = 0.0, right: float = 0.0, up: float = 0.0, turn: float = 0.0, tilt: float = 0.0) -> View:
-    """The view from elsewhere: steps in world units along the camera's own axes, then turned right and tilted down (degrees)."""
+def moved_view(
+    view: View, back: float = 0.0, right: float = 0.0, up: float = 0.0, turn: float = 0.0, tilt: float = 0.0
+) -> View:
+    """The view from elsewhere: steps in world units along its own axes, then turned right and tilted down (degrees)."""
     steps = view.centre() + view.rotation.T @ np.array([right, -up, -back])
     yaw, pitch = np.deg2rad(turn), np.deg2rad(tilt)
     about_y = np.array([[np.cos(yaw), 0, -np.sin(yaw)], [0, 1, 0], [np.sin(yaw), 0, np.cos(yaw)]])
@@ -98,6 +100,8 @@ def moved_view(view: View, back: float = 0.0, right: float = 0.0, up: float = 0.
 def save_cloud_picture(cloud: Cloud, view: View, path: Path | str, point_size: float | None = None) -> None:
     import cv2
 
-    _, encoded = cv2.imencode(".png", render_cloud(cloud, view, point_size)[..., ::-1], [cv2.IMWRITE_PNG_COMPRESSION, 9])
+    _, encoded = cv2.imencode(
+        ".png", render_cloud(cloud, view, point_size)[..., ::-1], [cv2.IMWRITE_PNG_COMPRESSION, 9]
+    )
     with new_file(path) as part:
         part.write_bytes(encoded.tobytes())

@@ -34,7 +34,11 @@ class DenseOptions:
     noise: float = 0.6  # grey levels of 255 that a flat wall shows by itself: without it, noise correlates with noise
     colour_sigma: float = 0.1  # of grey 0..1; pixels unlike the centre are likely another surface
     coarsest: int = 200  # longest side at which the whole depth range is swept
-    rounds: tuple[int, ...] = (4, 2, 1)  # of passing on and refining planes, from the coarsest level on; finer ones as the last
+    rounds: tuple[int, ...] = (
+        4,
+        2,
+        1,
+    )  # of passing on and refining planes, from the coarsest level on; finer ones as the last
     smallest_correlation: float = 0.5  # below it a depth is called unknown
     smallest_lead: float = -0.1  # of the correlation over that of the best rival depth in the sweep
     neighbours: int = 8  # photos in which a depth may be confirmed
@@ -76,7 +80,10 @@ class Matcher:
         self.reference = reference
         self.sources = sources
         self.poses = [
-            tuple(torch.as_tensor(part, dtype=torch.float32, device=self.device) for part in relative_pose(reference.view, one.view))
+            tuple(
+                torch.as_tensor(part, dtype=torch.float32, device=self.device)
+                for part in relative_pose(reference.view, one.view)
+            )
             for one in sources
         ]
         reach = (options.window - 1) // 2 * options.spacing
@@ -199,7 +206,9 @@ def shifted(values: Tensor, across: int, down: int) -> Tensor:
     height, width = values.shape[-2:]
     reach = max(abs(across), abs(down))
     padded = functional.pad(values.reshape(1, -1, height, width), (reach,) * 4, mode="replicate")
-    return padded[0, :, reach + down : reach + down + height, reach + across : reach + across + width].reshape(values.shape)
+    return padded[0, :, reach + down : reach + down + height, reach + across : reach + across + width].reshape(
+        values.shape
+    )
 
 
 def best_neighbours(surface: Surface, direction: tuple[int, int], distances: tuple[int, ...]) -> Tensor:
@@ -222,7 +231,6 @@ def best_neighbours(surface: Surface, direction: tuple[int, int], distances: tup
 
 def smoothed_planes(surface: Surface, reach: int = 1) -> Tensor:
     """Each pixel's planes averaged over its surroundings, the well matched and nearly equal ones weighing most."""
-    height, width = surface.score.shape
     inverse = surface.planes[0]
     weight_sum = torch.zeros_like(inverse)
     total = torch.zeros_like(surface.planes)

@@ -71,9 +71,15 @@ def pixel_centres(width: int, height: int) -> np.ndarray:
 def render(view: View, texture: SolidTexture) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Image (mean of 2 x 2 rays a pixel), depths and normals of the pixel centres."""
     pixels, size = pixel_centres(view.width, view.height), (view.height, view.width)
-    light = np.mean([texture(cast(view, pixels + [x, y])[1]) for x in (-0.25, 0.25) for y in (-0.25, 0.25)], axis=0)
+    light = np.mean(
+        [texture(cast(view, pixels + np.array([x, y]))[1]) for x in (-0.25, 0.25) for y in (-0.25, 0.25)], axis=0
+    )
     depths, _, normals = cast(view, pixels)
-    return light.round().astype(np.uint8).reshape(size), depths.reshape(size), (normals @ view.rotation.T).reshape(*size, 3)
+    return (
+        light.round().astype(np.uint8).reshape(size),
+        depths.reshape(size),
+        (normals @ view.rotation.T).reshape(*size, 3),
+    )
 
 
 def rendered_scene(width: int = 240, height: int = 180, count: int = 5, points: int = 1500) -> Rendered:
@@ -86,7 +92,9 @@ def rendered_scene(width: int = 240, height: int = 180, count: int = 5, points: 
         views.append(look(f"{place}.png", centre, target, width, height))
     texture = SolidTexture(1, 4.5 / (0.95 * width) * 2.5)
     images, depths, normals = zip(*(render(view, texture) for view in views), strict=True)
-    spread = np.concatenate([cast(view, rng.uniform(0, [width - 1, height - 1], (points // count, 2)))[1] for view in views])
+    spread = np.concatenate(
+        [cast(view, rng.uniform(0, [width - 1, height - 1], (points // count, 2)))[1] for view in views]
+    )
     rows = []
     for index, view in enumerate(views):
         rows += [(index, point) for point in np.flatnonzero(visible(view, spread))]

@@ -14,7 +14,15 @@ from sdgmnet.reconstruction.dense import DenseOptions, choose_neighbours, estima
 from sdgmnet.reconstruction.maps import read_map
 from sdgmnet.reconstruction.views import SparseScene, save_scene, unproject
 from tests.reconstruction.rendered import (
-    FLOOR, RADIUS, SPHERE, WALL, Rendered, pixel_centres, rendered_scene, visible, write_workspace,
+    FLOOR,
+    RADIUS,
+    SPHERE,
+    WALL,
+    Rendered,
+    pixel_centres,
+    rendered_scene,
+    visible,
+    write_workspace,
 )  # fmt: skip
 
 WIDTH, HEIGHT = 240, 180
@@ -53,7 +61,9 @@ def test_depth_is_within_one_percent(rendered: Rendered, workspace: Path, stage:
         shares.append(close[known].mean())
         right.append(close[depths > 0].mean())
     assert min(shares) > 0.8
-    assert np.mean(right) > {"photometric": 0.85, "geometric": 0.95}[stage]  # the outer views have pixels none else sees
+    assert (
+        np.mean(right) > {"photometric": 0.85, "geometric": 0.95}[stage]
+    )  # the outer views have pixels none else sees
 
 
 def test_normals_are_those_of_the_surfaces(rendered: Rendered, workspace: Path) -> None:
@@ -70,7 +80,7 @@ def test_fusion_gives_points_on_the_surfaces(workspace: Path, tmp_path: Path) ->
     count = fuse(workspace, tmp_path / "fused.ply", threads=1)
     points = read_ply(tmp_path / "fused.ply").points
     assert len(points) == count > 10000
-    x, y, z = points.T
+    _, y, z = points.T
     ball = np.abs(np.linalg.norm(points - SPHERE, axis=1) - RADIUS)
     away = np.min([np.abs(y - FLOOR), np.abs(z - WALL), ball], axis=0)
     assert np.median(away) < 0.005  # of a scene 6 units deep, seen with a pixel of 0.02
@@ -89,7 +99,9 @@ def test_maps_smaller_than_the_photos_fuse_into_the_same_place(rendered: Rendere
     assert abs(np.median(floor[:, 1]) - FLOOR) < 0.005
 
 
-def test_started_again_it_repeats_nothing_and_ends_the_same(rendered: Rendered, workspace: Path, tmp_path: Path) -> None:
+def test_started_again_it_repeats_nothing_and_ends_the_same(
+    rendered: Rendered, workspace: Path, tmp_path: Path
+) -> None:
     again = tmp_path / "again"
     shutil.copytree(workspace, again)
     files = sorted((again / "stereo").rglob("*.bin"))
