@@ -195,7 +195,7 @@ def estimate_depths(
             return f"{name}: no depth to confirm"
         if is_finished(workspace, name, "geometric"):
             return f"{name}: confirmed depth was there"
-        depths, normals = confirmed(workspace, scene, index, options, skipped)
+        depths, normals = confirmed(workspace, scene, index, options, skipped, device)
         write_maps(workspace, name, "geometric", depths, normals)
         return f"{name}: {np.mean(depths > 0):.0%} of the pixels confirmed"
 
@@ -246,7 +246,12 @@ def is_finished(workspace: Path, name: str, stage: str) -> bool:
 
 
 def confirmed(
-    workspace: Path, scene: SparseScene, index: int, options: DenseOptions, skipped: dict[str, str]
+    workspace: Path,
+    scene: SparseScene,
+    index: int,
+    options: DenseOptions,
+    skipped: dict[str, str],
+    device: torch.device,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The photometric maps of a view with everything removed that too few other views confirm."""
     view = scene.views[index]
@@ -259,7 +264,7 @@ def confirmed(
             there = read_map(map_path(workspace, "depth", other.name, "photometric"))
             others.append((other.resized(there.shape[1], there.shape[0]), there))
     here = view.resized(depths.shape[1], depths.shape[0])
-    counts = confirmations(here, depths, others, options.reprojection, options.depth_difference)
+    counts = confirmations(here, depths, others, options.reprojection, options.depth_difference, device)
     keep = counts >= (options.confirmations if len(others) > 2 else 1)
     return np.where(keep, depths, 0), np.where(keep[..., None], normals, 0)
 

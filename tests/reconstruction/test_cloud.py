@@ -25,6 +25,11 @@ def test_the_nearest_point_is_in_front() -> None:
     assert not (render_cloud(two_points(), moved_view(VIEW, turn=180)) != 255).any()
 
 
+def test_what_turns_its_back_is_not_drawn() -> None:
+    turned = two_points()._replace(normals=np.array([[0.0, 0, 1], [0, 0, -1]]))
+    assert tuple(render_cloud(turned, VIEW, point_size=0.16)[20, 30]) == BLUE
+
+
 def test_moving_right_moves_the_picture_left() -> None:
     for moved in (moved_view(VIEW, right=0.4), moved_view(VIEW, turn=11.3)):
         _, columns, _ = np.nonzero(render_cloud(two_points(), moved) != 255)
@@ -35,10 +40,10 @@ def test_moving_right_moves_the_picture_left() -> None:
 
 def test_ply_is_read(tmp_path: Path) -> None:
     kind = np.dtype(
-        [(axis, "<f4") for axis in "xyz"] + [("nx", "<f4")] + [(name, "u1") for name in ("red", "green", "blue")]
+        [(axis, "<f4") for axis in "xyz"] + [(axis, "<f4") for axis in ("nx", "ny", "nz")] + [(name, "u1") for name in ("red", "green", "blue")]
     )
-    rows = np.array([(1, 2, 3, 0, 9, 8, 7), (4, 5, 6, 0, 1, 2, 3)], kind)
-    names = ["float x", "float y", "float z", "float nx", "uchar red", "uchar green", "uchar blue"]
+    rows = np.array([(1, 2, 3, 0, 0, -1, 9, 8, 7), (4, 5, 6, 0, 0, 1, 1, 2, 3)], kind)
+    names = ["float x", "float y", "float z", "float nx", "float ny", "float nz", "uchar red", "uchar green", "uchar blue"]
     header = "\n".join(
         ["ply", "format binary_little_endian 1.0", "element vertex 2", *(f"property {n}" for n in names)]
     )
@@ -47,6 +52,8 @@ def test_ply_is_read(tmp_path: Path) -> None:
     cloud = read_ply(path)
     assert cloud.points.tolist() == [[1, 2, 3], [4, 5, 6]]
     assert cloud.colours.tolist() == [[9, 8, 7], [1, 2, 3]]
+    assert cloud.normals is not None
+    assert cloud.normals.tolist() == [[0, 0, -1], [0, 0, 1]]
     save_cloud_picture(cloud, VIEW, tmp_path / "two.png")
     assert (tmp_path / "two.png").read_bytes().startswith(b"\x89PNG")
     path.write_bytes(path.read_bytes()[:-1])
