@@ -65,7 +65,9 @@ def render_cloud(
     """
     pixels, depths = project(view, cloud.points)
     seen = (depths > 0) & (pixels > -1).all(1) & (pixels < [view.width, view.height]).all(1)
-    if cloud.normals is not None:  # from outside a courtyard one looks through the backs of its walls, as into a doll's house
+    if (
+        cloud.normals is not None
+    ):  # from outside a courtyard one looks through the backs of its walls, as into a doll's house
         seen &= ((view.centre() - cloud.points) * cloud.normals).sum(1) > 0
     pixels, depths, colours = pixels[seen], depths[seen], cloud.colours[seen]
     picture = np.full((view.height * view.width, 3), background, np.uint8)

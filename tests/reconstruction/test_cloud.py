@@ -40,10 +40,22 @@ def test_moving_right_moves_the_picture_left() -> None:
 
 def test_ply_is_read(tmp_path: Path) -> None:
     kind = np.dtype(
-        [(axis, "<f4") for axis in "xyz"] + [(axis, "<f4") for axis in ("nx", "ny", "nz")] + [(name, "u1") for name in ("red", "green", "blue")]
+        [(axis, "<f4") for axis in "xyz"]
+        + [(axis, "<f4") for axis in ("nx", "ny", "nz")]
+        + [(name, "u1") for name in ("red", "green", "blue")]
     )
     rows = np.array([(1, 2, 3, 0, 0, -1, 9, 8, 7), (4, 5, 6, 0, 0, 1, 1, 2, 3)], kind)
-    names = ["float x", "float y", "float z", "float nx", "float ny", "float nz", "uchar red", "uchar green", "uchar blue"]
+    names = [
+        "float x",
+        "float y",
+        "float z",
+        "float nx",
+        "float ny",
+        "float nz",
+        "uchar red",
+        "uchar green",
+        "uchar blue",
+    ]
     header = "\n".join(
         ["ply", "format binary_little_endian 1.0", "element vertex 2", *(f"property {n}" for n in names)]
     )
