@@ -25,7 +25,15 @@ from sdgmnet.reconstruction.process import run_alone
 from sdgmnet.reconstruction.stereo import DenseOptions, Picture, Surface, level_sizes, reconstruct_surface
 from sdgmnet.reconstruction.views import SparseScene, View, load_scene, project
 
-__all__ = ["DenseOptions", "DenseReport", "choose_neighbours", "estimate_depths", "fuse"]
+__all__ = [
+    "DenseOptions",
+    "DenseReport",
+    "choose_neighbours",
+    "colmap_has_cuda",
+    "estimate_depths",
+    "estimate_depths_with_colmap",
+    "fuse",
+]
 
 METHOD = 1  # raised when the same options would give other maps
 FEWEST_POINTS = 10  # sparse points that a photo must see before its depth range means anything
@@ -287,6 +295,17 @@ def same_options_or_error(workspace: Path, options: DenseOptions) -> None:
         raise InputError(f"{note.parent} holds depth maps of unknown origin: remove depth_maps and normal_maps there.")
     else:
         write_json(note, now)
+
+
+def colmap_has_cuda(workspace: Path | str) -> bool:
+    """Whether `estimate_depths_with_colmap` can run here; asked in a process of its own."""
+    return bool(run_alone(f"{__name__}:_has_cuda", Path(workspace) / "dense.log"))
+
+
+def _has_cuda() -> bool:
+    import pycolmap
+
+    return bool(pycolmap.has_cuda)
 
 
 def estimate_depths_with_colmap(workspace: Path | str, options: DenseOptions | None = None) -> None:

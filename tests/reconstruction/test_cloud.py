@@ -32,9 +32,9 @@ def test_what_turns_its_back_is_not_drawn() -> None:
 
 def test_moving_right_moves_the_picture_left() -> None:
     for moved in (moved_view(VIEW, right=0.4), moved_view(VIEW, turn=11.3)):
-        _, columns, _ = np.nonzero(render_cloud(two_points(), moved) != 255)
+        _, columns, _ = np.nonzero(render_cloud(two_points(), moved, 0.02) != 255)
         assert columns.max() < 29
-    rows, _, _ = np.nonzero(render_cloud(two_points(), moved_view(VIEW, tilt=11.3)) != 255)
+    rows, _, _ = np.nonzero(render_cloud(two_points(), moved_view(VIEW, tilt=11.3), 0.02) != 255)
     assert rows.max() < 19
 
 

@@ -10,7 +10,15 @@ import pytest
 
 from sdgmnet.errors import InputError
 from sdgmnet.reconstruction.cloud import read_ply
-from sdgmnet.reconstruction.dense import DenseOptions, choose_neighbours, estimate_depths, fuse, map_path
+from sdgmnet.reconstruction.dense import (
+    DenseOptions,
+    choose_neighbours,
+    colmap_has_cuda,
+    estimate_depths,
+    estimate_depths_with_colmap,
+    fuse,
+    map_path,
+)  # fmt: skip
 from sdgmnet.reconstruction.maps import read_map
 from sdgmnet.reconstruction.views import SparseScene, save_scene, unproject
 from tests.reconstruction.rendered import (
@@ -91,7 +99,7 @@ def test_fusion_gives_points_on_the_surfaces(workspace: Path, tmp_path: Path) ->
 def test_maps_smaller_than_the_photos_fuse_into_the_same_place(rendered: Rendered, tmp_path: Path) -> None:
     """COLMAP scales the cameras to the maps; half a pixel of a small map must not move the points."""
     write_workspace(rendered, tmp_path / "half")
-    estimate_depths(tmp_path / "half", DenseOptions(size=WIDTH // 2, coarsest=WIDTH // 2))
+    estimate_depths(tmp_path / "half", DenseOptions(size=WIDTH // 2, coarsest=WIDTH // 4))
     fuse(tmp_path / "half", tmp_path / "half.ply", threads=1)
     points = read_ply(tmp_path / "half.ply").points
     floor = points[np.abs(points[:, 1] - FLOOR) < 0.1]
@@ -182,8 +190,15 @@ def test_photos_of_other_sizes_fit_together(rendered: Rendered, tmp_path: Path) 
     image = cv2.resize(rendered.images[1], (2 * WIDTH, 2 * HEIGHT), interpolation=cv2.INTER_LINEAR)
     cv2.imwrite(str(folder / "images" / "1.png"), cv2.cvtColor(image, cv2.COLOR_GRAY2BGR))
     save_scene(scene._replace(views=(scene.views[0], large, *scene.views[2:])), folder / "scene.npz")
-    estimate_depths(folder, DenseOptions(size=150, coarsest=150))
+    estimate_depths(folder, DenseOptions(size=150, coarsest=75))
     depths = read_map(map_path(folder, "depth", "1.png", "geometric"))
     true = cv2.resize(rendered.depths[1], depths.shape[::-1], interpolation=cv2.INTER_NEAREST)
     assert (np.abs(depths / true - 1)[depths > 0] < 0.02).mean() > 0.9
     assert (depths > 0).mean() > 0.6
+
+
+def test_without_cuda_colmap_says_what_to_use(tmp_path: Path) -> None:
+    if colmap_has_cuda(tmp_path):
+        pytest.skip("this pycolmap has CUDA")
+    with pytest.raises(InputError, match="built without CUDA: use estimate_depths"):
+        estimate_depths_with_colmap(tmp_path)
