@@ -34,11 +34,7 @@ class DenseOptions:
     noise: float = 0.6  # grey levels of 255 that a flat wall shows by itself: without it, noise correlates with noise
     colour_sigma: float = 0.1  # of grey 0..1; pixels unlike the centre are likely another surface
     coarsest: int = 200  # longest side at which the whole depth range is swept
-    rounds: tuple[int, ...] = (
-        4,
-        2,
-        1,
-    )  # of passing on and refining planes, coarsest level first; the last for all finer
+    rounds: tuple[int, ...] = (4, 2, 1)  # of passing on and refining planes, coarsest level first; last: all finer
     smallest_correlation: float = 0.5  # below it a depth is called unknown
     smallest_lead: float = -0.1  # of the correlation over that of the best rival depth in the sweep
     neighbours: int = 8  # photos in which a depth may be confirmed
