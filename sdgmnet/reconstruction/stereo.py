@@ -32,7 +32,7 @@ class DenseOptions:
     window: int = 5  # samples along a side of the correlation window
     spacing: int = 2  # pixels between the samples: 5 samples span 9 pixels
     noise: float = 0.6  # grey levels of 255 that a flat wall shows by itself: without it, noise correlates with noise
-    colour_sigma: float = 0.1  # of grey 0..1; pixels unlike the centre are likely another surface
+    colour_sigma: float = 0.25  # of grey 0..1; pixels unlike the centre are likely another surface
     coarsest: int = 200  # longest side at which the whole depth range is swept
     rounds: tuple[int, ...] = (4, 2, 1)  # of passing on and refining planes, coarsest level first; last: all finer
     smallest_correlation: float = 0.5  # below it a depth is called unknown
