@@ -4,7 +4,7 @@ The rule of Brown, Hua and Winder (2011): a keypoint is carried to another photo
 surface around it; a keypoint detected there matches it when place, scale and orientation agree within a near border, does not
 when any of them is beyond a far border, and in between nothing is said.
 
-Places are compared in pixels of the undistorted picture, and also in units of the keypoint's own sigma, of which a patch has 12:
+Places are compared in pixels of the undistorted picture, and in units of the keypoint's own sigma too, of which a patch has 12:
 matching needs both (5 px of a keypoint of 1.6 px would be a quarter of its patch), non-matching needs both as well (10 px of a
 keypoint of 20 px is hardly a change of its patch). This only makes the published rule stricter on either side.
 """
@@ -53,7 +53,7 @@ class Anchored(NamedTuple):
 class Carried(NamedTuple):
     """Keypoints of one view as they must look in another, of those whose point is visible there."""
 
-    index: np.ndarray  # (M,) of the keypoint in its own view
+    row: np.ndarray  # (M,) of the keypoint in its own view
     xy: np.ndarray  # (M, 2)
     sigma: np.ndarray  # (M,)
     angle: np.ndarray  # (M,)
@@ -82,7 +82,9 @@ def bilinear(values: np.ndarray, view: View, xy: np.ndarray) -> tuple[np.ndarray
     left, top = np.minimum(x.astype(np.int64), width - 2), np.minimum(y.astype(np.int64), height - 2)
     across, down = x - left, y - top
     weights = np.stack([(1 - across) * (1 - down), across * (1 - down), (1 - across) * down, across * down], axis=1)
-    around = np.stack([values[top, left], values[top, left + 1], values[top + 1, left], values[top + 1, left + 1]], axis=1)
+    around = np.stack(
+        [values[top, left], values[top, left + 1], values[top + 1, left], values[top + 1, left + 1]], axis=1
+    )
     return around, weights
 
 
@@ -107,7 +109,10 @@ def anchor(view: View, keypoints: Keypoints, depths: np.ndarray, normals: np.nda
     length = np.linalg.norm(normal, axis=1)
     known = length > 0.5  # opposite or missing normals say nothing
     return Anchored(
-        view, keypoints, np.where(known, depth, 0.0), np.where(known, 1, 0)[:, None] * normal / np.maximum(length, 1e-9)[:, None]
+        view,
+        keypoints,
+        np.where(known, depth, 0.0),
+        np.where(known, 1, 0)[:, None] * normal / np.maximum(length, 1e-9)[:, None],
     )
 
 
@@ -137,7 +142,9 @@ def facing(view: View, points: np.ndarray, normals: np.ndarray) -> np.ndarray:
     return (rays * normals).sum(axis=1) / np.maximum(np.linalg.norm(rays, axis=1), 1e-12)
 
 
-def carry(source: Anchored, target: View, target_depths: np.ndarray, rule: Rule, which: np.ndarray | None = None) -> Carried:
+def carry(
+    source: Anchored, target: View, target_depths: np.ndarray, rule: Rule, which: np.ndarray | None = None
+) -> Carried:
     """The keypoints (or those of index `which`) as they must look in the target, where its own depth map confirms them."""
     index = np.flatnonzero(source.depth > 0) if which is None else which[source.depth[which] > 0]
     xy, depth, normal = source.keypoints.xy[index], source.depth[index], source.normal[index]
@@ -167,7 +174,12 @@ def carry(source: Anchored, target: View, target_depths: np.ndarray, rule: Rule,
 
 
 def differences(
-    one_xy: np.ndarray, one_sigma: np.ndarray, one_angle: np.ndarray, xy: np.ndarray, sigma: np.ndarray, angle: np.ndarray
+    one_xy: np.ndarray,
+    one_sigma: np.ndarray,
+    one_angle: np.ndarray,
+    xy: np.ndarray,
+    sigma: np.ndarray,
+    angle: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Pixels, octaves and radians between rows."""
     turn = np.abs((one_angle - angle + np.pi) % (2 * np.pi) - np.pi)
@@ -182,11 +194,15 @@ def judge(
     far = np.maximum(rule.far_pixels, rule.far_sigmas * sigma)
     matching = (pixels <= near) & (octaves <= rule.near_octaves) & (radians <= rule.near_radians)
     different = (pixels > far) | (octaves > rule.far_octaves) | (radians > rule.far_radians)
-    misfit = np.sqrt(((pixels / near) ** 2 + (octaves / rule.near_octaves) ** 2 + (radians / rule.near_radians) ** 2) / 3)
+    misfit = np.sqrt(
+        ((pixels / near) ** 2 + (octaves / rule.near_octaves) ** 2 + (radians / rule.near_radians) ** 2) / 3
+    )
     return np.where(matching, MATCHING, np.where(different, DIFFERENT, UNDECIDED)), misfit
 
 
-def near_pairs(carried: Carried, keypoints: Keypoints, rule: Rule) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def near_pairs(
+    carried: Carried, keypoints: Keypoints, rule: Rule
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Rows of `carried` and of `keypoints` that are not different by the rule, with verdict and misfit of each pair.
 
     Keypoints are sorted into a grid for each octave of scale, so that a carried one is compared with its nine cells only.
@@ -263,10 +279,11 @@ def correspond(
     first = np.concatenate([[0], np.cumsum([len(one.keypoints.xy) for one in anchored])]).astype(np.int64)
     edges, misfits, close = [np.empty((0, 2), np.int64)], [np.empty(0)], [np.empty((0, 2), np.int64)]
     for number, (one, other) in enumerate(pairs):
+        offset = first[[one, other]]
         matched, misfit, near = compare_views(anchored[one], anchored[other], depths_of(one), depths_of(other), rule)
-        edges.append(matched + [first[one], first[other]])
+        edges.append(matched + offset)
         misfits.append(misfit)
-        close.append(near + [first[one], first[other]])
+        close.append(near + offset)
         if progress is not None:
             progress(number + 1, len(pairs))
     for view, here in enumerate(anchored):
@@ -283,9 +300,9 @@ def compare_views(
     """
     there, back = carry(one, other.view, other_depths, rule), carry(other, one.view, one_depths, rule)
     query, found, verdict, misfit = near_pairs(there, other.keypoints, rule)
-    forward = np.column_stack([there.index[query], found])
+    forward = np.column_stack([there.row[query], found])
     query, found, verdict_back, misfit_back = near_pairs(back, one.keypoints, rule)
-    backward = np.column_stack([found, back.index[query]])
+    backward = np.column_stack([found, back.row[query]])
     count = np.int64(len(other.keypoints.xy)) + 1
     best = _best(forward[verdict == MATCHING], misfit[verdict == MATCHING], 0)
     best_back = _best(backward[verdict_back == MATCHING], misfit_back[verdict_back == MATCHING], 1)
@@ -424,7 +441,7 @@ def judge_keypoints(
             unique, back = np.unique(asked, return_inverse=True)
             carried = carry(anchored[here], anchored[there].view, depths_of(there), rule, unique)
             place = np.full(len(unique), -1)
-            place[np.searchsorted(unique, carried.index)] = np.arange(len(carried.index))
+            place[np.searchsorted(unique, carried.row)] = np.arange(len(carried.row))
             row = place[back]
             known = np.flatnonzero(row >= 0)
             row, other = row[known], anchored[there].keypoints.select(wanted[known])

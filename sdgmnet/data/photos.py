@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -144,7 +144,9 @@ def find_scenes(folder: Path | str) -> list[Scene]:
     return [Scene(name, folder / name, tuple(find_photos(folder / name))) for name in names]
 
 
-def make_scene(scene: Scene, out: Path, work: Path, options: PhotoOptions, meter: Meter | None = None) -> dict[str, Any]:
+def make_scene(
+    scene: Scene, out: Path, work: Path, options: PhotoOptions, meter: Meter | None = None
+) -> dict[str, Any]:
     """The PatchSet of a scene in out/<name>, its work below work/<name>; returns the row of the summary."""
     meter = meter or Meter()
     target, place, record = out / scene.name, work / scene.name, work / f"{scene.name}.{options.source}.json"
@@ -239,20 +241,16 @@ class Times:
 
 def forget_peak() -> None:
     """Let the system measure this process's largest memory anew, where it can."""
-    try:
+    with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        pass
 
 
 def peak_memory() -> int:
     """Bytes that this process held at most since `forget_peak`, or ever."""
-    try:
+    with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return 1024 * int(line.split()[1])
-    except OSError:
-        pass
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -334,7 +332,9 @@ def find_points(
     strongest = strongest_of(point, response)
     view = np.repeat(np.arange(len(anchored)), np.diff(first))
     rows = [Carry(np.arange(len(point)), view, point, np.zeros(len(point)))]
-    keypoints = Keypoints(*(np.concatenate(column) for column in zip(*(one.keypoints for one in anchored), strict=True)))
+    keypoints = Keypoints(
+        *(np.concatenate(column) for column in zip(*(one.keypoints for one in anchored), strict=True))
+    )
     if options.carried:
         places, more = carried_places(anchored, depths_of, first, point, strongest, scene, rule)
         keypoints = Keypoints(*(np.concatenate(pair) for pair in zip(keypoints, places, strict=True)))
@@ -393,9 +393,9 @@ def carried_places(
     for source, target in both_ways:
         mine = strongest[view[strongest] == source] - first[source]
         carried = carry(anchored[source], anchored[target].view, depths_of(target), rule, np.sort(mine))
-        response = anchored[source].keypoints.response[carried.index]
+        response = anchored[source].keypoints.response[carried.row]
         there = Keypoints(carried.xy, carried.sigma, carried.angle, response)
-        point_of = point[carried.index + first[source]]
+        point_of = point[carried.row + first[source]]
         keep = inside(there, anchored[target].view.width, anchored[target].view.height)
         keep &= (carried.sigma >= SMALLEST_CARRIED) & ~np.isin(point_of * np.int64(views) + target, has)
         places.append(there.select(keep))
@@ -413,13 +413,13 @@ def points_of_tracks(model: Path) -> Points:
         view, point = tracks["view"], tracks["point"]
         keypoints = Keypoints(tracks["xy"], tracks["sigma"], tracks["angle"] % (2 * np.pi), np.zeros(len(view)))
     sizes = np.array([(one.width, one.height) for one in scene.views])[view]
-    fits = np.flatnonzero(inside(keypoints, sizes[:, 0], sizes[:, 1]))  # type: ignore[arg-type]
+    fits = np.flatnonzero(inside(keypoints, sizes[:, 0], sizes[:, 1]))
     _, once = np.unique(point[fits] * np.int64(len(scene.views)) + view[fits], return_index=True)
     rows = fits[once]
     often = np.bincount(point[rows], minlength=len(scene.points)) >= 2
     rows = np.sort(rows[often[point[rows]]])
     rows = rows[np.argsort(view[rows], kind="stable")]
-    kept, number = np.unique(point[rows], return_inverse=True)
+    _, number = np.unique(point[rows], return_inverse=True)
     rule = Rule()
     close = close_points(keypoints.select(rows), view[rows], number, rule)
     nan = np.full(len(rows), np.nan)
@@ -453,7 +453,9 @@ def load_points(path: Path, settings: str) -> Points | None:
         return None
 
 
-def write_scene(target: Path, name: str, origin: dict[str, Any], models: Sequence[Path], made: Sequence[Points]) -> None:
+def write_scene(
+    target: Path, name: str, origin: dict[str, Any], models: Sequence[Path], made: Sequence[Points]
+) -> None:
     """One PatchSet of all models, whose points and images are numbered one after the other."""
     images: list[str] = []
     rows, conflicts, next_point = [], [np.empty((0, 2), dtype=np.int64)], 0
@@ -467,7 +469,11 @@ def write_scene(target: Path, name: str, origin: dict[str, Any], models: Sequenc
                 keypoints = points.keypoints.select(here)
                 picture = read_gray(model / "images" / view.name) if len(here) else np.empty((0, 0), dtype=np.uint8)
                 for start in range(0, len(here), PATCHES_AT_ONCE):
-                    writer.append(cut_patches(picture, keypoints.select(np.arange(start, min(start + PATCHES_AT_ONCE, len(here))))))
+                    writer.append(
+                        cut_patches(
+                            picture, keypoints.select(np.arange(start, min(start + PATCHES_AT_ONCE, len(here))))
+                        )
+                    )
                 row = np.zeros(len(here), dtype=OBSERVATION)
                 row["image"], row["x"], row["y"] = len(images), keypoints.xy[:, 0], keypoints.xy[:, 1]
                 row["scale"], row["angle"] = keypoints.sigma, keypoints.angle

@@ -63,8 +63,10 @@ def find_photos(folder: Path) -> list[str]:
     return sorted(path.as_posix() for path in found if not any(part.startswith(".") for part in path.parts))
 
 
-def reconstruct(folder: Path, names: Sequence[str], work: Path, options: SparseOptions, progress: Progress) -> dict[str, Any]:
-    """All steps for the named photos of a folder; the products lie below `work`, models ready for dense stereo in models/0, 1, ...
+def reconstruct(
+    folder: Path, names: Sequence[str], work: Path, options: SparseOptions, progress: Progress
+) -> dict[str, Any]:
+    """All steps for the named photos of a folder; products lie below `work`, models ready for dense stereo in models/0, 1, ...
 
     Returns what happened: `broken` (name and reason of each photo left out), `photos`, `pairs` (which were compared), `models`
     (registered photos of each) and `peak_bytes`. `progress` is told each step as it begins.
@@ -81,7 +83,9 @@ def reconstruct(folder: Path, names: Sequence[str], work: Path, options: SparseO
         record = work / f"{product.stem}.json"
         if not record.exists():
             progress(title)
-            step = alone(f"{__name__}:{function}", work / "log.txt", work=str(work), options=asdict(options), **arguments)
+            step = alone(
+                f"{__name__}:{function}", work / "log.txt", work=str(work), options=asdict(options), **arguments
+            )
             write_json(record, {**step.result, "peak_bytes": step.peak_bytes})
         said[function] = read_json(record)
     for spent in ("features.db",):  # matches.db holds all of it
@@ -115,7 +119,8 @@ def prepare_photos(folder: str, names: Sequence[str], work: str, options: dict[s
     """Upright photos of at most `size` pixels in work/photos; what cannot be read is named with the reason."""
     import cv2
 
-    broken, kept = [], []
+    broken: list[list[str]] = []
+    kept: list[dict[str, Any]] = []
     target = Path(work) / "photos"
     shutil.rmtree(target, ignore_errors=True)
     with new_folder(target) as part:
@@ -255,11 +260,15 @@ def _import_group(path: Path, folder: Path, group: Sequence[dict[str, Any]]) -> 
     pycolmap.import_images(path, folder, pycolmap.CameraMode.SINGLE, [photo["name"] for photo in group])
     focal = group[0]["focal"]
     with pycolmap.Database.open(path) as database:
-        camera = database.read_camera(database.read_image_with_name(group[0]["name"]).camera_id)
+        camera = database.read_camera(_image(database, group[0]["name"]).camera_id)
         if focal is not None:
             camera.focal_length = focal * max(camera.width, camera.height)
             camera.has_prior_focal_length = True
             database.update_camera(camera)
+
+
+def _image(database: Any, name: str) -> Any:
+    return database.read_image_with_name(name)
 
 
 def match(work: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -344,7 +353,7 @@ def _verified(path: Path, names: Sequence[str]) -> dict[tuple[int, int], np.ndar
 
     found = {}
     with pycolmap.Database.open(path) as database:
-        place = {database.read_image_with_name(name).image_id: number for number, name in enumerate(names)}
+        place = {_image(database, name).image_id: number for number, name in enumerate(names)}
         ids = sorted(place)
         for one in ids:
             for other in ids:
@@ -406,7 +415,7 @@ def undistort(work: str, options: dict[str, Any]) -> dict[str, Any]:
             scene, images = read_scene(undistorted)
             save_scene(scene, workspace / "scene.npz")
             tracks = read_tracks(undistorted, images, Path(work) / "matches.db", pycolmap.Reconstruction(model))
-            np.savez(workspace / "tracks.npz", **tracks)
+            np.savez(workspace / "tracks.npz", allow_pickle=False, **tracks)
             registered.append(len(scene.views))
     return {"models": registered}
 
