@@ -77,10 +77,12 @@ class PhotosArguments:
     """A PatchSet and a contact sheet for each scene, results.json and table.md."""
     source: Annotated[Literal["geometry", "tracks"], tyro.conf.arg(name="from")] = "geometry"
     """tracks: only what SIFT matched in the reconstruction. Quicker, but too easy to learn much from."""
-    carried: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Also cut patches where a point is visible but no keypoint was detected."""
+    carried: bool = True
+    """Also cut patches where a point is visible but no keypoint was detected: what a detector finds twice looks alike."""
     keypoints: int = 8000
     """Keypoints of a photo, at most."""
+    smallest_scale: float = 1.6
+    """Sigma of a keypoint in pixels, at least; a patch is 12 sigma wide."""
     size: int = 1600
     """Longest side of the photos that are worked on; larger ones are made smaller."""
     dense_size: int = 800
@@ -123,7 +125,15 @@ def photos(words: list[str]) -> None:
         threads=arguments.threads,
     )
     dense = DenseOptions(size=arguments.dense_size, seed=arguments.seed)
-    options = PhotoOptions(sparse, dense, Rule(), arguments.keypoints, arguments.carried, arguments.source)
+    options = PhotoOptions(
+        sparse,
+        dense,
+        Rule(),
+        arguments.keypoints,
+        arguments.smallest_scale,
+        arguments.carried,
+        arguments.source,
+    )
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sdgmnet.features.keypoints import Keypoints
+from sdgmnet.features.patches import SIDE_IN_SIGMAS
 from sdgmnet.reconstruction.views import SparseScene, View, project, unproject
 
 MATCHING, UNDECIDED, DIFFERENT, UNKNOWN = 2, 1, 0, -1
@@ -37,8 +38,10 @@ class Rule:
     """How far the other photo's depth may be from that of the carried point, as a share."""
     return_pixels: float = 1.5
     """How far a place carried over by one depth map and back by the other may come to lie from where it was."""
-    steepest: float = 75.0
+    steepest: float = 70.0
     """Degrees between the line of sight and the surface's normal, in either photo, at most."""
+    least_support: float = 0.7
+    """Share of a patch's surface, where its depth is known, that the other photo must show for a carried patch."""
 
 
 class Anchored(NamedTuple):
@@ -168,6 +171,34 @@ def carry(
     scale = np.sqrt(np.abs(np.linalg.det(warp)))
     turned = np.arctan2(direction[:, 1], direction[:, 0]) % (2 * np.pi)
     return Carried(index, there, source.keypoints.sigma[index] * scale, turned)
+
+
+SUPPORT = np.stack(np.meshgrid([-2 / 3, 0, 2 / 3], [-2 / 3, 0, 2 / 3]), -1).reshape(-1, 2)  # in halves of a patch's side
+FEWEST_SUPPORT = 5  # of these nine that must have a depth
+
+
+def support(
+    source: Anchored, source_depths: np.ndarray, target: View, target_depths: np.ndarray, rows: np.ndarray, rule: Rule
+) -> np.ndarray:
+    """Share (N,) of the surface under the patches of keypoints `rows` that the target shows as well; 0 where hardly any is known.
+
+    A keypoint's own point may be in sight while half of its patch is hidden, or another thing stands before it.
+    """
+    keypoints = source.keypoints.select(rows)
+    half = keypoints.sigma * SIDE_IN_SIGMAS / 2
+    cos, sin = half * np.cos(keypoints.angle), half * np.sin(keypoints.angle)
+    x = keypoints.xy[:, :1] + cos[:, None] * SUPPORT[:, 0] - sin[:, None] * SUPPORT[:, 1]
+    y = keypoints.xy[:, 1:] + sin[:, None] * SUPPORT[:, 0] + cos[:, None] * SUPPORT[:, 1]
+    around = np.stack([x.ravel(), y.ravel()], axis=1)
+    depth = depths_at(source_depths, source.view, around)
+    there, depth_there = project(target, unproject(source.view, around, depth))
+    seen = (depth > 0) & (depth_there > 0) & (there >= 0).all(axis=1)
+    seen &= (there <= [target.width - 1, target.height - 1]).all(axis=1)
+    measured = np.zeros(len(there))
+    measured[seen] = depths_at(target_depths, target, there[seen])
+    seen &= (measured > 0) & (np.abs(measured - depth_there) <= 2 * rule.depth_tolerance * depth_there)
+    known = (depth > 0).reshape(len(rows), -1).sum(axis=1)
+    return np.where(known >= FEWEST_SUPPORT, seen.reshape(len(rows), -1).sum(axis=1) / np.maximum(known, 1), 0.0)
 
 
 # The rule

@@ -31,6 +31,7 @@ from sdgmnet.data.correspondences import (
     group_consistently,
     judge_keypoints,
     overlapping,
+    support,
 )
 from sdgmnet.data.patchset import PatchSet, is_patchset, write_patchset
 from sdgmnet.errors import InputError, Stopped
@@ -56,7 +57,6 @@ OBSERVATION = np.dtype(
 )
 MAPS_IN_MEMORY = 64  # depth maps at a time, 2 MB each at 800 px
 PATCHES_AT_ONCE = 1024
-SMALLEST_CARRIED = 1.0  # sigma in pixels below which a carried patch would be a blow-up of nothing
 # Seconds for one photo of 1600 px on two cores, only to weigh the parts of the progress bar.
 SHARE_SPARSE, SHARE_DENSE, SHARE_POINTS = 4.0, 8.0, 2.0
 
@@ -68,8 +68,10 @@ class PhotoOptions:
     rule: Rule = field(default_factory=Rule)
     keypoints: int = 8000
     """Of each photo, the strongest whose patches lie wholly within it."""
-    carried: bool = False
-    """Also patches where a point is visible but no keypoint was detected."""
+    smallest_scale: float = 1.6
+    """Sigma in pixels below which a patch is a blow-up of hardly more than noise: 1.6 gives patches 19 px wide."""
+    carried: bool = True
+    """Also patches where a point is visible but no keypoint was detected: what a detector finds twice also looks alike."""
     source: Literal["geometry", "tracks"] = "geometry"
     """tracks: what SIFT matched in the sparse reconstruction, for comparison."""
 
@@ -86,6 +88,7 @@ class PhotoOptions:
                     "dense": asdict(self.dense),
                     "rule": asdict(self.rule),
                     "keypoints": self.keypoints,
+                    "smallest_scale": self.smallest_scale,
                     "carried": self.carried,
                 }
             )
@@ -303,7 +306,8 @@ def points_by_geometry(
     anchored = []
     for index, view in enumerate(scene.views):
         keypoints = detect(read_gray(model / "images" / view.name))
-        keypoints = keypoints.select(np.flatnonzero(inside(keypoints, view.width, view.height))[: options.keypoints])
+        usable = inside(keypoints, view.width, view.height) & (keypoints.sigma >= options.smallest_scale)
+        keypoints = keypoints.select(np.flatnonzero(usable)[: options.keypoints])
         normals = map_of("normal", index)
         flat = np.zeros((2, 2, 3), dtype=np.float32)
         anchored.append(anchor(view, keypoints, depths_of(index), flat if normals is None else normals))
@@ -336,7 +340,7 @@ def find_points(
         *(np.concatenate(column) for column in zip(*(one.keypoints for one in anchored), strict=True))
     )
     if options.carried:
-        places, more = carried_places(anchored, depths_of, first, point, strongest, scene, rule)
+        places, more = carried_places(anchored, depths_of, first, point, strongest, scene, options)
         keypoints = Keypoints(*(np.concatenate(pair) for pair in zip(keypoints, places, strict=True)))
         rows.append(more)
     row, view, point_of, distance = (np.concatenate(column) for column in zip(*rows, strict=True))
@@ -382,7 +386,7 @@ def carried_places(
     point: np.ndarray,
     strongest: np.ndarray,
     scene: SparseScene,
-    rule: Rule,
+    options: PhotoOptions,
 ) -> tuple[Keypoints, Carry]:
     """Where each point's strongest keypoint comes to lie in views that show the point but detected none of its keypoints."""
     count, views = int(first[-1]), len(anchored)
@@ -392,12 +396,15 @@ def carried_places(
     both_ways = sorted(pair for one, other in overlapping(scene) for pair in ((one, other), (other, one)))
     for source, target in both_ways:
         mine = strongest[view[strongest] == source] - first[source]
-        carried = carry(anchored[source], anchored[target].view, depths_of(target), rule, np.sort(mine))
+        view_there, depths, depths_there = anchored[target].view, depths_of(source), depths_of(target)
+        carried = carry(anchored[source], view_there, depths_there, options.rule, np.sort(mine))
         response = anchored[source].keypoints.response[carried.row]
         there = Keypoints(carried.xy, carried.sigma, carried.angle, response)
         point_of = point[carried.row + first[source]]
-        keep = inside(there, anchored[target].view.width, anchored[target].view.height)
-        keep &= (carried.sigma >= SMALLEST_CARRIED) & ~np.isin(point_of * np.int64(views) + target, has)
+        keep = inside(there, view_there.width, view_there.height) & (carried.sigma >= options.smallest_scale)
+        keep &= ~np.isin(point_of * np.int64(views) + target, has)
+        shown = support(anchored[source], depths, view_there, depths_there, carried.row[keep], options.rule)
+        keep[keep] = shown >= options.rule.least_support
         places.append(there.select(keep))
         rows.append((np.full(np.count_nonzero(keep), target), point_of[keep]))
     all_places = Keypoints(*(np.concatenate(column) for column in zip(*places, strict=True)))

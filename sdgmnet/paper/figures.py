@@ -161,7 +161,7 @@ def draw_easy_and_hard(patchset: PatchSet, path: Path | str, points: int = 12, m
     rng = np.random.default_rng(seed)
     often = np.flatnonzero(size >= min(4, np.quantile(size, 0.9)))
     often = np.sort(rng.permutation(often)[:2000])
-    alike = np.array([likeness(patchset.patches[order[start[point] : start[point] + most]]) for point in often])
+    alike = np.array([likeness(patchset.patches[order[start[p] : start[p] + min(size[p], most)]]) for p in often])
     ranked = often[np.argsort(-alike, kind="stable")]
     tenth = max(len(ranked) // 10, min(len(ranked), points))
     easy = np.sort(rng.permutation(tenth)[: points // 2])

@@ -233,7 +233,7 @@ def extract(work: str, options: dict[str, Any]) -> dict[str, Any]:
         extraction.sift.max_num_features = options["features"]
         names = [photo["name"] for photo in photos]
         pycolmap.extract_features(
-            part, folder, names, pycolmap.CameraMode.SINGLE, extraction_options=extraction, device=pycolmap.Device.cpu
+            part, folder, names, pycolmap.CameraMode.AUTO, extraction_options=extraction, device=pycolmap.Device.cpu
         )
         with pycolmap.Database.open(part) as database:
             found = {"keypoints": database.num_keypoints(), "cameras": database.num_cameras()}
