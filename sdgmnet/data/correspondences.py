@@ -173,14 +173,16 @@ def carry(
     return Carried(index, there, source.keypoints.sigma[index] * scale, turned)
 
 
-SUPPORT = np.stack(np.meshgrid([-2 / 3, 0, 2 / 3], [-2 / 3, 0, 2 / 3]), -1).reshape(-1, 2)  # in halves of a patch's side
+SUPPORT = np.stack(np.meshgrid([-2 / 3, 0, 2 / 3], [-2 / 3, 0, 2 / 3]), -1).reshape(
+    -1, 2
+)  # in halves of a patch's side
 FEWEST_SUPPORT = 5  # of these nine that must have a depth
 
 
 def support(
     source: Anchored, source_depths: np.ndarray, target: View, target_depths: np.ndarray, rows: np.ndarray, rule: Rule
 ) -> np.ndarray:
-    """Share (N,) of the surface under the patches of keypoints `rows` that the target shows as well; 0 where hardly any is known.
+    """Share (N,) of the surface under the patches of keypoints `rows` that the target shows too; 0 where hardly any is known.
 
     A keypoint's own point may be in sight while half of its patch is hidden, or another thing stands before it.
     """
@@ -354,7 +356,8 @@ def close_within(keypoints: Keypoints, rule: Rule) -> np.ndarray:
     """Pairs of keypoints of one view that are not different by the rule."""
     as_carried = Carried(np.arange(len(keypoints.xy)), keypoints.xy, keypoints.sigma, keypoints.angle)
     query, found, _, _ = near_pairs(as_carried, keypoints, rule)
-    return np.column_stack([query, found])[query < found]
+    pairs = np.sort(np.column_stack([query, found])[query != found], axis=1)
+    return np.unique(pairs, axis=0)  # the border depends on whose sigma is taken: either counts
 
 
 # Points

@@ -27,17 +27,13 @@ from sdgmnet.data.correspondences import (
     overlapping,
     pairs_within,
     plane_warp,
+    support,
 )
 from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.reconstruction.views import View, project
-from tests.reconstruction.rendered import Rendered, cast, rendered_scene
+from tests.reconstruction.rendered import Rendered, cast
 
 RULE = Rule()
-
-
-@pytest.fixture(scope="module")
-def rendered() -> Rendered:
-    return rendered_scene(width=320, height=240, count=3)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +59,7 @@ def exact(view: View, one: Anchored, index: np.ndarray) -> tuple[np.ndarray, np.
 
 def test_a_plane_between_pixels_is_interpolated_exactly(rendered: Rendered) -> None:
     view = rendered.scene.views[0]
-    xy = np.random.default_rng(0).uniform(5, [view.width - 6, 60], (200, 2))  # the wall above everything
+    xy = np.random.default_rng(0).uniform(5, [view.width - 6, 30], (200, 2))  # the wall above everything
     found = depths_at(rendered.depths[0].astype(np.float32), view, xy)
     np.testing.assert_allclose(found, cast(view, xy)[0], rtol=1e-5)
 
@@ -116,6 +112,20 @@ def test_carried_keypoints_lie_where_rays_say(rendered: Rendered, anchored: list
         assert np.quantile(pixels, 0.99) < 0.5
         assert np.quantile(octaves, 0.99) < 0.1
         assert np.quantile(radians, 0.99) < 0.1
+
+
+def test_support_is_the_share_of_a_patch_in_sight(rendered: Rendered, anchored: list[Anchored]) -> None:
+    """On the wall all of a patch is seen; where the sphere covers part of the wall in the other view, less."""
+    one, view = anchored[0], rendered.scene.views[2]
+    rows = carry(one, view, rendered.depths[2], RULE).row
+    share = support(one, rendered.depths[0], view, rendered.depths[2], rows, RULE)
+    small = one.keypoints.sigma[rows] < 3
+    assert np.median(share[small]) == 1
+    nowhere = support(one, rendered.depths[0], view, np.zeros_like(rendered.depths[2]), rows, RULE)
+    assert (nowhere == 0).all()
+    assert (support(one, np.zeros_like(rendered.depths[0]), view, rendered.depths[2], rows, RULE) == 0).all()
+    assert ((share >= 0) & (share <= 1)).all()
+    assert (share < 0.9).any()
 
 
 def find(rendered: Rendered, anchored: list[Anchored]) -> tuple[Correspondences, np.ndarray]:

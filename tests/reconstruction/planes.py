@@ -38,7 +38,9 @@ def photograph(view: View, seed: int = 0) -> np.ndarray:
         assert (depth > 0).all()
         width = round(160 * 2 * half[0])
         texture = board_texture(100 * seed + number, width, round(width * half[1] / half[0]))
-        edge = np.array([[0, 0], [texture.shape[1], 0], [texture.shape[1], texture.shape[0]], [0, texture.shape[0]]]) - 0.5
+        edge = (
+            np.array([[0, 0], [texture.shape[1], 0], [texture.shape[1], texture.shape[0]], [0, texture.shape[0]]]) - 0.5
+        )
         warp = cv2.getPerspectiveTransform(edge.astype(np.float32), there.astype(np.float32))
         size = (view.width, view.height)
         painted = cv2.warpPerspective(texture, warp, size, flags=cv2.INTER_AREA)

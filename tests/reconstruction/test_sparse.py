@@ -69,7 +69,9 @@ def test_poses_are_those_of_the_rendered_cameras(work: Path) -> None:
             true_turn = truth[one].rotation @ truth[other].rotation.T
             assert np.rad2deg(np.arccos(np.clip((np.trace(turn @ true_turn.T) - 1) / 2, -1, 1))) < 1.0
     centres, true_centres = (np.array([view.centre() for view in views]) for views in (scene.views, truth))
-    ratio = np.linalg.norm(centres[1:] - centres[0], axis=1) / np.linalg.norm(true_centres[1:] - true_centres[0], axis=1)
+    ratio = np.linalg.norm(centres[1:] - centres[0], axis=1) / np.linalg.norm(
+        true_centres[1:] - true_centres[0], axis=1
+    )
     assert ratio.std() / ratio.mean() < 0.03
 
 
