@@ -14,12 +14,13 @@ PLY_TYPES = {
     "int8": "i1", "short": "<i2", "int16": "<i2", "ushort": "<u2", "uint16": "<u2", "int": "<i4", "int32": "<i4",
     "uint": "<u4", "uint32": "<u4",
 }  # fmt: skip
-LARGEST_SPLAT = 4  # pixels to each side: a point close to the eye should not cover the picture
+LARGEST_SPLAT = 8  # pixels to each side: a point close to the eye should not cover the picture
 
 
 class Cloud(NamedTuple):
     points: np.ndarray  # (N, 3) float64, world
     colours: np.ndarray  # (N, 3) uint8, red green blue
+    normals: np.ndarray | None = None  # (N, 3) float64, world; with them, what turns its back is not drawn
 
 
 def read_ply(path: Path | str) -> Cloud:
@@ -46,9 +47,12 @@ def read_ply(path: Path | str) -> Cloud:
         raise InputError(f"{path} is cut off or has no x, y, z: write it again.")
     vertices = np.frombuffer(body, kind, count)
     points = np.stack([vertices[axis] for axis in "xyz"], 1).astype(np.float64)
-    if "red" not in (kind.names or ()):
-        return Cloud(points, np.full((count, 3), 128, np.uint8))
-    return Cloud(points, np.stack([vertices[name] for name in ("red", "green", "blue")], 1).astype(np.uint8))
+    colours, normals = np.full((count, 3), 128, np.uint8), None
+    if "red" in (kind.names or ()):
+        colours = np.stack([vertices[name] for name in ("red", "green", "blue")], 1).astype(np.uint8)
+    if "nx" in (kind.names or ()):
+        normals = np.stack([vertices[name] for name in ("nx", "ny", "nz")], 1).astype(np.float64)
+    return Cloud(points, colours, normals)
 
 
 def render_cloud(
@@ -61,6 +65,10 @@ def render_cloud(
     """
     pixels, depths = project(view, cloud.points)
     seen = (depths > 0) & (pixels > -1).all(1) & (pixels < [view.width, view.height]).all(1)
+    if (
+        cloud.normals is not None
+    ):  # from outside a courtyard one looks through the backs of its walls, as into a doll's house
+        seen &= ((view.centre() - cloud.points) * cloud.normals).sum(1) > 0
     pixels, depths, colours = pixels[seen], depths[seen], cloud.colours[seen]
     picture = np.full((view.height * view.width, 3), background, np.uint8)
     if not len(depths):
@@ -71,8 +79,9 @@ def render_cloud(
     reach = np.clip(np.rint((point_size * focal / depths - 1) / 2), 0, LARGEST_SPLAT).astype(np.int64)
     nearest = np.full(view.height * view.width, np.inf)
     column, row = np.rint(pixels).astype(np.int64).T
-    for down in range(-LARGEST_SPLAT, LARGEST_SPLAT + 1):
-        for across in range(-LARGEST_SPLAT, LARGEST_SPLAT + 1):
+    most = int(reach.max())
+    for down in range(-most, most + 1):
+        for across in range(-most, most + 1):
             x, y = column + across, row + down
             drawn = (reach >= max(abs(down), abs(across))) & (x >= 0) & (y >= 0) & (x < view.width) & (y < view.height)
             which = np.flatnonzero(drawn)
@@ -85,8 +94,10 @@ def render_cloud(
     return picture.reshape(view.height, view.width, 3)
 
 
-def moved_view(view: View, back: float = 0.0, right: float = 0.0, up: float = 0.0, turn: float = 0.0, tilt: float = 0.0) -> View:
-    """The view from elsewhere: steps in world units along the camera's own axes, then turned right and tilted down (degrees)."""
+def moved_view(
+    view: View, back: float = 0.0, right: float = 0.0, up: float = 0.0, turn: float = 0.0, tilt: float = 0.0
+) -> View:
+    """The view from elsewhere: steps in world units along its own axes, then turned right and tilted down (degrees)."""
     steps = view.centre() + view.rotation.T @ np.array([right, -up, -back])
     yaw, pitch = np.deg2rad(turn), np.deg2rad(tilt)
     about_y = np.array([[np.cos(yaw), 0, -np.sin(yaw)], [0, 1, 0], [np.sin(yaw), 0, np.cos(yaw)]])
@@ -98,6 +109,8 @@ def moved_view(view: View, back: float = 0.0, right: float = 0.0, up: float = 0.
 def save_cloud_picture(cloud: Cloud, view: View, path: Path | str, point_size: float | None = None) -> None:
     import cv2
 
-    _, encoded = cv2.imencode(".png", render_cloud(cloud, view, point_size)[..., ::-1], [cv2.IMWRITE_PNG_COMPRESSION, 9])
+    _, encoded = cv2.imencode(
+        ".png", render_cloud(cloud, view, point_size)[..., ::-1], [cv2.IMWRITE_PNG_COMPRESSION, 9]
+    )
     with new_file(path) as part:
         part.write_bytes(encoded.tobytes())

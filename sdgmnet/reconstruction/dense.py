@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,11 +25,22 @@ from sdgmnet.reconstruction.process import run_alone
 from sdgmnet.reconstruction.stereo import DenseOptions, Picture, Surface, level_sizes, reconstruct_surface
 from sdgmnet.reconstruction.views import SparseScene, View, load_scene, project
 
-__all__ = ["DenseOptions", "DenseReport", "choose_neighbours", "estimate_depths", "fuse"]
+__all__ = [
+    "DenseOptions",
+    "DenseReport",
+    "choose_neighbours",
+    "colmap_has_cuda",
+    "estimate_depths",
+    "estimate_depths_with_colmap",
+    "fuse",
+]
 
 METHOD = 1  # raised when the same options would give other maps
 FEWEST_POINTS = 10  # sparse points that a photo must see before its depth range means anything
 FEWEST_SHARED = 5  # sparse points that two photos must share to be compared
+SMALLEST_ANGLE = 0.5  # degrees between their rays to a point: from nearly the same place nothing can be triangulated
+
+MOST_WORKERS = 4  # photos at once, each with some 0.4 GB at 800 pixels
 
 Progress = Callable[[int, int, str], None]  # steps done, steps in all, what was just done
 
@@ -56,6 +68,8 @@ def choose_neighbours(scene: SparseScene, index: int, count: int) -> list[int]:
         one, two = here[shared], scene.points[shared] - view.centre()
         lengths = np.linalg.norm(one, axis=1), np.linalg.norm(two, axis=1)
         angles = np.degrees(np.arccos(np.clip((one * two).sum(1) / (lengths[0] * lengths[1]), -1, 1)))
+        if np.median(angles) < SMALLEST_ANGLE:
+            continue
         # A small angle says little about depth; at a wide one windows look different.
         good = np.clip(angles / 5, 0, 1) ** 1.5 * np.exp(-(np.clip(angles - 20, 0, None) ** 2) / (2 * 10**2))
         ratio = lengths[0] / lengths[1]
@@ -72,7 +86,7 @@ def inverse_depth_range(scene: SparseScene, index: int) -> tuple[float, float]:
     if len(depths) < FEWEST_POINTS:
         raise InputError(f"it sees only {len(depths)} sparse points")
     near, far = np.percentile(depths, [1, 99])
-    return 0.7 / float(far), 1.3 / float(near)
+    return 0.7 / float(far), 2.0 / float(near)  # the ground before the feet has few sparse points
 
 
 def small_view(view: View, size: int) -> View:
@@ -93,7 +107,9 @@ def read_grey(workspace: Path, view: View) -> np.ndarray:
     return cv2.resize(grey.astype(np.float32) / 255 - 0.5, (view.width, view.height), interpolation=cv2.INTER_AREA)
 
 
-def read_pyramid(workspace: Path, view: View, options: DenseOptions, levels: int, device: torch.device) -> list[Picture]:
+def read_pyramid(
+    workspace: Path, view: View, options: DenseOptions, levels: int, device: torch.device
+) -> list[Picture]:
     """The photo at `levels` sizes, coarsest first."""
     import cv2
 
@@ -166,40 +182,65 @@ def estimate_depths(
     if len(scene.views) < 2:
         raise InputError(f"{workspace} holds {len(scene.views)} photo: depth needs at least two that overlap.")
     same_options_or_error(workspace, options)
-    total, done, skipped = 2 * len(scene.views), 0, {}
+    skipped: dict[str, str] = {}
+    told = Teller(progress, 2 * len(scene.views))
 
-    def tell(message: str) -> None:
-        nonlocal done
-        done += 1
-        if progress is not None:
-            progress(done, total, message)
-
-    for index, view in enumerate(scene.views):
-        if is_finished(workspace, view.name, "photometric"):
-            tell(f"{view.name}: depth was there")
-            continue
+    def match(index: int) -> str:
+        name = scene.views[index].name
+        if is_finished(workspace, name, "photometric"):
+            return f"{name}: depth was there"
         try:
             depths, normals = estimate_one(workspace, scene, index, options, device)
         except InputError as error:
-            skipped[view.name] = str(error)
-            tell(f"{view.name} skipped: {error}")
-            continue
-        write_maps(workspace, view.name, "photometric", depths, normals)
-        tell(f"{view.name}: depth of {np.mean(depths > 0):.0%} of the pixels")
-    for index, view in enumerate(scene.views):
-        if view.name in skipped:
-            tell(f"{view.name}: no depth to confirm")
-            continue
-        if is_finished(workspace, view.name, "geometric"):
-            tell(f"{view.name}: confirmed depth was there")
-            continue
-        depths, normals = confirmed(workspace, scene, index, options, skipped)
-        write_maps(workspace, view.name, "geometric", depths, normals)
-        tell(f"{view.name}: {np.mean(depths > 0):.0%} of the pixels confirmed")
+            skipped[name] = str(error)
+            return f"{name} skipped: {error}"
+        write_maps(workspace, name, "photometric", depths, normals)
+        return f"{name}: depth of {np.mean(depths > 0):.0%} of the pixels"
+
+    def confirm(index: int) -> str:
+        name = scene.views[index].name
+        if name in skipped:
+            return f"{name}: no depth to confirm"
+        if is_finished(workspace, name, "geometric"):
+            return f"{name}: confirmed depth was there"
+        depths, normals = confirmed(workspace, scene, index, options, skipped, device)
+        write_maps(workspace, name, "geometric", depths, normals)
+        return f"{name}: {np.mean(depths > 0):.0%} of the pixels confirmed"
+
+    workers = 1 if device.type != "cpu" else min(MOST_WORKERS, torch.get_num_threads())
+    for step in (match, confirm):
+        side_by_side(step, len(scene.views), workers, told)
     made = tuple(view.name for view in scene.views if view.name not in skipped)
     if not made:
         raise InputError(f"No photo of {workspace} got a depth map; the first: {next(iter(skipped.values()))}.")
     return DenseReport(made, skipped)
+
+
+class Teller:
+    """Counts steps for a progress function."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self.progress, self.total, self.done = progress, total, 0
+
+    def __call__(self, message: str) -> None:
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done, self.total, message)
+
+
+def side_by_side(step: Callable[[int], str], count: int, workers: int, told: Callable[[str], None]) -> None:
+    """Call step(0), ..., step(count - 1) in `workers` threads, each with a core of its own; tell their answers in order.
+
+    Threads inside every small operation wait for each other instead: on a busy machine that is many times slower.
+    """
+    before = torch.get_num_threads()
+    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        for message in pool.map(step, range(count)):
+            told(message)
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(before)
 
 
 def write_maps(workspace: Path, name: str, stage: str, depths: np.ndarray, normals: np.ndarray) -> None:
@@ -213,7 +254,12 @@ def is_finished(workspace: Path, name: str, stage: str) -> bool:
 
 
 def confirmed(
-    workspace: Path, scene: SparseScene, index: int, options: DenseOptions, skipped: dict[str, str]
+    workspace: Path,
+    scene: SparseScene,
+    index: int,
+    options: DenseOptions,
+    skipped: dict[str, str],
+    device: torch.device,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The photometric maps of a view with everything removed that too few other views confirm."""
     view = scene.views[index]
@@ -226,7 +272,7 @@ def confirmed(
             there = read_map(map_path(workspace, "depth", other.name, "photometric"))
             others.append((other.resized(there.shape[1], there.shape[0]), there))
     here = view.resized(depths.shape[1], depths.shape[0])
-    counts = confirmations(here, depths, others, options.reprojection, options.depth_difference)
+    counts = confirmations(here, depths, others, options.reprojection, options.depth_difference, device)
     keep = counts >= (options.confirmations if len(others) > 2 else 1)
     return np.where(keep, depths, 0), np.where(keep[..., None], normals, 0)
 
@@ -251,6 +297,17 @@ def same_options_or_error(workspace: Path, options: DenseOptions) -> None:
         write_json(note, now)
 
 
+def colmap_has_cuda(workspace: Path | str) -> bool:
+    """Whether `estimate_depths_with_colmap` can run here; asked in a process of its own."""
+    return bool(run_alone(f"{__name__}:_has_cuda", Path(workspace) / "dense.log"))
+
+
+def _has_cuda() -> bool:
+    import pycolmap
+
+    return bool(pycolmap.has_cuda)
+
+
 def estimate_depths_with_colmap(workspace: Path | str, options: DenseOptions | None = None) -> None:
     """COLMAP's PatchMatch instead of ours, for a pycolmap with CUDA (`has_cuda`). Not run on a GPU."""
     size = (options or DenseOptions()).size
@@ -268,7 +325,12 @@ def _patch_match(workspace: str, size: int) -> None:
 
 
 def fuse(
-    workspace: Path | str, out: Path | str, *, fewest_pixels: int = 3, largest_normal_error: float = 20.0, threads: int = -1
+    workspace: Path | str,
+    out: Path | str,
+    *,
+    fewest_pixels: int = 3,
+    largest_normal_error: float = 20.0,
+    threads: int = -1,
 ) -> int:
     """Fuse the geometric maps into a coloured PLY with COLMAP's stereo_fusion; returns the number of points.
 

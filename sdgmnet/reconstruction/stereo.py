@@ -24,17 +24,17 @@ CHESSBOARD = 2  # every other sample of a window: nearly as exact in two thirds 
 
 @dataclass(frozen=True)
 class DenseOptions:
-    """Every number has been chosen on the castle and on rendered scenes; docs/results.md says how."""
+    """What the maps depend on. Window, noise and lead were compared by measurement, the rest are first choices."""
 
     size: int = 800  # longest side of the depth maps in pixels; time grows with its square
     sources: int = 4  # photos that each photo is compared with
     agreeing: int = 2  # the best of them count: a surface hidden in the others does no harm
     window: int = 5  # samples along a side of the correlation window
     spacing: int = 2  # pixels between the samples: 5 samples span 9 pixels
-    noise: float = 1.5  # grey levels of 255 that a flat wall shows by itself: without it, noise correlates with noise
+    noise: float = 0.6  # grey levels of 255 that a flat wall shows by itself: without it, noise correlates with noise
     colour_sigma: float = 0.1  # of grey 0..1; pixels unlike the centre are likely another surface
     coarsest: int = 200  # longest side at which the whole depth range is swept
-    rounds: tuple[int, ...] = (4, 2, 1)  # of passing on and refining planes, from the coarsest level to the finest
+    rounds: tuple[int, ...] = (4, 2, 1)  # of passing on and refining planes, coarsest level first; last: all finer
     smallest_correlation: float = 0.5  # below it a depth is called unknown
     smallest_lead: float = -0.1  # of the correlation over that of the best rival depth in the sweep
     neighbours: int = 8  # photos in which a depth may be confirmed
@@ -76,7 +76,10 @@ class Matcher:
         self.reference = reference
         self.sources = sources
         self.poses = [
-            tuple(torch.as_tensor(part, dtype=torch.float32, device=self.device) for part in relative_pose(reference.view, one.view))
+            tuple(
+                torch.as_tensor(part, dtype=torch.float32, device=self.device)
+                for part in relative_pose(reference.view, one.view)
+            )
             for one in sources
         ]
         reach = (options.window - 1) // 2 * options.spacing
@@ -199,7 +202,9 @@ def shifted(values: Tensor, across: int, down: int) -> Tensor:
     height, width = values.shape[-2:]
     reach = max(abs(across), abs(down))
     padded = functional.pad(values.reshape(1, -1, height, width), (reach,) * 4, mode="replicate")
-    return padded[0, :, reach + down : reach + down + height, reach + across : reach + across + width].reshape(values.shape)
+    return padded[0, :, reach + down : reach + down + height, reach + across : reach + across + width].reshape(
+        values.shape
+    )
 
 
 def best_neighbours(surface: Surface, direction: tuple[int, int], distances: tuple[int, ...]) -> Tensor:
@@ -222,7 +227,6 @@ def best_neighbours(surface: Surface, direction: tuple[int, int], distances: tup
 
 def smoothed_planes(surface: Surface, reach: int = 1) -> Tensor:
     """Each pixel's planes averaged over its surroundings, the well matched and nearly equal ones weighing most."""
-    height, width = surface.score.shape
     inverse = surface.planes[0]
     weight_sum = torch.zeros_like(inverse)
     total = torch.zeros_like(surface.planes)
@@ -328,8 +332,7 @@ def reconstruct_surface(
         else:
             planes = finer(surface, matcher.height, matcher.width)
         surface = Surface(planes, matcher.score(planes))
-        last_levels = options.rounds[-len(pyramids[0]) :]
-        rounds = last_levels[level] if level < len(last_levels) else last_levels[-1]
+        rounds = options.rounds[min(level, len(options.rounds) - 1)]
         surface = refine(matcher, surface, step, (low, high), rounds, random)
     surface = to_peak(matcher, surface, 0.5 * step, (low, high))
     return surface, functional.interpolate(rival[None, None], surface.score.shape, mode="bilinear")[0, 0]

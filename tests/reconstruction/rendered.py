@@ -51,7 +51,7 @@ class SolidTexture:
 
     def __init__(self, seed: int, finest: float) -> None:
         rng = np.random.default_rng(seed)
-        self.octaves = [(finest * 2**power, rng.normal(size=(32, 32, 32))) for power in range(5)]
+        self.octaves = [(finest * 2**power, rng.normal(size=(32, 32, 32))) for power in range(4)]
 
     def __call__(self, points: np.ndarray) -> np.ndarray:
         total = np.zeros(len(points))
@@ -61,7 +61,7 @@ class SolidTexture:
             for corner in np.ndindex(2, 2, 2):
                 weight = np.prod(np.where(corner, part, 1 - part), axis=1)
                 total += weight * grid[tuple(((base + corner) % 32).T)]
-        return np.clip(128 + 38 * total, 0, 255)
+        return np.clip(128 + 42 * total, 0, 255)
 
 
 def pixel_centres(width: int, height: int) -> np.ndarray:
@@ -69,13 +69,17 @@ def pixel_centres(width: int, height: int) -> np.ndarray:
 
 
 def render(view: View, texture: SolidTexture) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Image (mean of 3 x 3 rays a pixel), depths and normals of the pixel centres."""
+    """Image (mean of 2 x 2 rays a pixel), depths and normals of the pixel centres."""
     pixels, size = pixel_centres(view.width, view.height), (view.height, view.width)
     light = np.mean(
-        [texture(cast(view, pixels + [x, y])[1]) for x in (-1 / 3, 0, 1 / 3) for y in (-1 / 3, 0, 1 / 3)], axis=0
+        [texture(cast(view, pixels + np.array([x, y]))[1]) for x in (-0.25, 0.25) for y in (-0.25, 0.25)], axis=0
     )
     depths, _, normals = cast(view, pixels)
-    return light.round().astype(np.uint8).reshape(size), depths.reshape(size), (normals @ view.rotation.T).reshape(*size, 3)
+    return (
+        light.round().astype(np.uint8).reshape(size),
+        depths.reshape(size),
+        (normals @ view.rotation.T).reshape(*size, 3),
+    )
 
 
 def rendered_scene(width: int = 240, height: int = 180, count: int = 5, points: int = 1500) -> Rendered:
@@ -88,7 +92,9 @@ def rendered_scene(width: int = 240, height: int = 180, count: int = 5, points: 
         views.append(look(f"{place}.png", centre, target, width, height))
     texture = SolidTexture(1, 4.5 / (0.95 * width) * 2.5)
     images, depths, normals = zip(*(render(view, texture) for view in views), strict=True)
-    spread = np.concatenate([cast(view, rng.uniform(0, [width - 1, height - 1], (points // count, 2)))[1] for view in views])
+    spread = np.concatenate(
+        [cast(view, rng.uniform(0, [width - 1, height - 1], (points // count, 2)))[1] for view in views]
+    )
     rows = []
     for index, view in enumerate(views):
         rows += [(index, point) for point in np.flatnonzero(visible(view, spread))]
@@ -109,3 +115,32 @@ def write_workspace(rendered: Rendered, folder: Path) -> None:
     for view, image in zip(rendered.scene.views, rendered.images, strict=True):
         cv2.imwrite(str(folder / "images" / view.name), image)
     save_scene(rendered.scene, folder / "scene.npz")
+    write_sparse_text(rendered.scene, folder / "sparse")
+
+
+def write_sparse_text(scene: SparseScene, folder: Path) -> None:
+    """The scene as COLMAP's text model, with its pixel centres at halves."""
+    folder.mkdir()
+    tracks: list[list[str]] = [[] for _ in scene.points]
+    cameras, images = [], []
+    for index, view in enumerate(scene.views):
+        (fx, _, cx), (_, fy, cy), _ = view.intrinsics
+        cameras.append(f"{index + 1} PINHOLE {view.width} {view.height} {fx} {fy} {cx + 0.5} {cy + 0.5}\n")
+        turn = cv2.Rodrigues(view.rotation)[0].ravel()
+        angle = np.linalg.norm(turn)
+        quaternion = [np.cos(angle / 2), *(turn / max(angle, 1e-12) * np.sin(angle / 2))]
+        pose = " ".join(str(float(number)) for number in [*quaternion, *view.translation])
+        seen = scene.observations[scene.observations[:, 0] == index, 1]
+        places = project(view, scene.points[seen])[0] + 0.5
+        for place, point in enumerate(seen):
+            tracks[point].append(f"{index + 1} {place}")
+        rows = " ".join(f"{x} {y} {point + 1}" for (x, y), point in zip(places, seen, strict=True))
+        images.append(f"{index + 1} {pose} {index + 1} {view.name}\n{rows}\n")
+    (folder / "cameras.txt").write_text("".join(cameras))
+    (folder / "images.txt").write_text("".join(images))
+    points = [
+        f"{index + 1} {x} {y} {z} 128 128 128 0.1 {' '.join(tracks[index])}\n"
+        for index, (x, y, z) in enumerate(scene.points)
+        if tracks[index]
+    ]
+    (folder / "points3D.txt").write_text("".join(points))
