@@ -28,6 +28,10 @@ COMMANDS: dict[str, Command] = {
     "data phototour": Command(
         "sdgmnet.commands.data:phototour", "UBC PhotoTour: convert original folders, or fetch them."
     ),
+    "data photos": Command(
+        "sdgmnet.commands.data:photos", "Own photos: reconstruct each scene and cut the patches of its points."
+    ),
+    "data pairs": Command("sdgmnet.commands.data:pairs", "Draw balanced test pairs for PatchSets."),
     "data demo": Command("sdgmnet.commands.data:demo", "Write the embedded patch sets to disk."),
     "data export": Command("sdgmnet.commands.data:export", "Write a PatchSet as an original PhotoTour folder."),
     "bench train": Command("sdgmnet.commands.bench:train", "Speed of a training step."),

@@ -2,17 +2,19 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sdgmnet.data.demo import read_demo
 from sdgmnet.data.download import DEFAULT_MIRROR, fetch_phototour
-from sdgmnet.data.patchset import PatchSet
+from sdgmnet.data.patchset import PatchSet, is_patchset, random_test_pairs, write_test_pairs
 from sdgmnet.data.phototour import read_phototour, write_phototour
 from sdgmnet.errors import InputError
-from sdgmnet.report import print_table
+from sdgmnet.report import deliver, print_table
 
 Out = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
 
@@ -56,6 +58,184 @@ def phototour(words: list[str]) -> None:
                 raise InputError(f"{folder} would be converted into itself: choose another -o.")
         sets = [read_phototour(folder, arguments.out / folder.resolve().name, progress=True) for folder in folders]
     summarise(sets)
+
+
+@dataclass(frozen=True)
+class PhotosArguments:
+    """Training patches from your own photos: each sub-folder of FOLDER is a scene, or FOLDER itself is one.
+
+        sdgmnet data photos my_photos -o my_patches
+
+    Every scene is reconstructed, keypoints are carried between photos through depth maps, and those that geometry calls the
+    same become one point of a PatchSet in --out. Started again after a stop, it goes on where it was. Needs pycolmap
+    (pip install 'sdgmnet[sfm]').
+    """
+
+    folder: tyro.conf.Positional[Path]
+    """Photos, or a sub-folder of photos for each scene. 10 to 60 overlapping photos make a good scene."""
+    out: Out
+    """A PatchSet and a contact sheet for each scene, results.json and table.md."""
+    source: Annotated[Literal["geometry", "tracks"], tyro.conf.arg(name="from")] = "geometry"
+    """tracks: only what SIFT matched in the reconstruction. Quicker, but too easy to learn much from."""
+    carried: bool = True
+    """Also cut patches where a point is visible but no keypoint was detected: what a detector finds twice looks alike."""
+    keypoints: int = 8000
+    """Keypoints of a photo, at most."""
+    smallest_scale: float = 1.6
+    """Sigma of a keypoint in pixels, at least; a patch is 12 sigma wide."""
+    size: int = 1600
+    """Longest side of the photos that are worked on; larger ones are made smaller."""
+    dense_size: int = 800
+    """Longest side of the depth maps; the time grows with its square."""
+    cameras: Literal["auto", "one", "each"] = "auto"
+    """Who shares a lens: photos of equal size, folder and focal length; all of equal size; nobody."""
+    all_pairs: int = 40
+    """Scenes of up to so many photos compare all pairs; larger ones neighbours by name, then photos that share points."""
+    threads: int = 2
+    """Threads to work with. The patches do not depend on it."""
+    seed: int = 0
+    """Of every random choice in the reconstruction."""
+    work: Path | None = None
+    """Where reconstructions are kept for another run; by default .work in --out."""
+    discard_work: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Delete a scene's reconstruction once its patches are written."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print results as JSON."""
+
+
+def photos(words: list[str]) -> None:
+    arguments = tyro.cli(PhotosArguments, prog="sdgmnet data photos", args=words)
+    import torch
+
+    from sdgmnet.data.correspondences import Rule
+    from sdgmnet.data.photos import PhotoOptions, make_patchsets
+    from sdgmnet.paper.figures import draw_easy_and_hard
+    from sdgmnet.reconstruction.dense import DenseOptions
+    from sdgmnet.reconstruction.sparse import SparseOptions
+
+    for name in ("keypoints", "size", "dense_size", "threads"):
+        if getattr(arguments, name) < 1:
+            raise InputError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(arguments, name)}.")
+    torch.set_num_threads(arguments.threads)
+    sparse = SparseOptions(
+        size=arguments.size,
+        cameras=arguments.cameras,
+        all_pairs=arguments.all_pairs,
+        seed=arguments.seed,
+        threads=arguments.threads,
+    )
+    dense = DenseOptions(size=arguments.dense_size, seed=arguments.seed)
+    options = PhotoOptions(
+        sparse,
+        dense,
+        Rule(),
+        arguments.keypoints,
+        arguments.smallest_scale,
+        arguments.carried,
+        arguments.source,
+    )
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("photos", total=None)
+        rows, failures = make_patchsets(
+            arguments.folder,
+            arguments.out,
+            options,
+            work=arguments.work,
+            discard_work=arguments.discard_work,
+            tell=lambda done, total, what: bar.update(task, completed=done, total=total, description=what),
+        )
+    for row in rows:
+        sheet = arguments.out / f"{row['scene']}.png"
+        if not sheet.exists():
+            draw_easy_and_hard(PatchSet.open(arguments.out / row["scene"]), sheet)
+    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    for row in rows:
+        for name, reason in row.get("broken", []):
+            errors.print(f"{row['scene']}: {name} {reason}; left out.", markup=False)
+    for failure in failures:
+        errors.print(f"{failure.scene} skipped: {failure.reason}", markup=False)
+    if not rows:
+        raise InputError("no scene gave patches; the reasons stand above.")
+    results = {"scenes": rows, "failed": [failure._asdict() for failure in failures]}
+    deliver(results, *photos_table(rows), arguments.out, arguments.json)
+
+
+def photos_table(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    stages = ("sparse", "dense", "correspondence", "patches")
+    header = [
+        "scene",
+        "photos",
+        "registered",
+        "points",
+        "patches",
+        "a point",
+        *(f"{stage} s" for stage in stages),
+        "peak MB",
+    ]
+    table = []
+    for row in rows:
+        seconds = row.get("seconds", {})
+        table.append(
+            [
+                row["scene"],
+                *(f"{row.get(name, '')}" for name in ("photos", "registered", "points", "patches")),
+                f"{row['patches_per_point']:.2f}" if "patches_per_point" in row else "",
+                *(f"{seconds[stage]:.0f}" if stage in seconds else "" for stage in stages),
+                f"{row['peak_bytes'] / 1e6:.0f}" if "peak_bytes" in row else "",
+            ]
+        )
+    return header, table
+
+
+@dataclass(frozen=True)
+class PairsArguments:
+    """Draw balanced test pairs for PatchSets, half matching, half of different points, as in PhotoTour's m50 files.
+
+    Points that are too close to each other to be called different never make a non-matching pair.
+    """
+
+    patchsets: tyro.conf.Positional[tuple[Path, ...]]
+    """PatchSets, or folders of them."""
+    count: int = 100000
+    """Pairs for each set; fewer where the set has no more."""
+    seed: int = 0
+    """Of the draw."""
+    replace: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Draw anew where a set already has test pairs."""
+
+
+def pairs(words: list[str]) -> None:
+    arguments = tyro.cli(PairsArguments, prog="sdgmnet data pairs", args=words)
+    if not arguments.patchsets:
+        raise InputError("name the PatchSets that are to get test pairs.")
+    if arguments.count < 2:
+        raise InputError(f"--count must be at least 2, not {arguments.count}.")
+    folders = [found for folder in arguments.patchsets for found in patchset_folders(folder)]
+    sets = []
+    for folder in folders:
+        opened = PatchSet.open(folder)
+        if opened.test_pairs is not None and not arguments.replace:
+            raise InputError(f"{folder} has test pairs already: pass --replace to draw them anew.")
+        write_test_pairs(folder, random_test_pairs(opened, arguments.count, arguments.seed))
+        sets.append(PatchSet.open(folder))
+    summarise(sets)
+
+
+def patchset_folders(folder: Path) -> list[Path]:
+    """The folder itself where it is a PatchSet, otherwise those in it."""
+    if is_patchset(folder):
+        return [folder]
+    inside = sorted(child for child in folder.iterdir() if is_patchset(child)) if folder.is_dir() else []
+    if not inside:
+        raise InputError(f"{folder} is no PatchSet and holds none: make one with sdgmnet data photos.")
+    return inside
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.files import new_folder, read_json, write_json
+from sdgmnet.files import new_file, new_folder, read_json, write_json
 
 PATCH_SIDE = 64
 FORMAT = "sdgmnet-patchset-1"
@@ -213,6 +213,13 @@ def random_test_pairs(patchset: PatchSet, count: int, seed: int = 0) -> np.ndarr
     pairs = np.concatenate([matching, other])
     labels = np.repeat([1, 0], [len(matching), len(other)])
     return rng.permutation(np.column_stack([pairs, labels]).astype(np.int64))
+
+
+def write_test_pairs(folder: Path | str, test_pairs: np.ndarray) -> None:
+    """Put test pairs into a set on disk, in place of those it has."""
+    PatchSet.open(folder).with_test_pairs(test_pairs)  # checks them
+    with new_file(Path(folder) / "test_pairs.npy") as part, part.open("wb") as file:
+        np.save(file, test_pairs)
 
 
 def some_pairs(patchset: PatchSet, most: int | None) -> np.ndarray:

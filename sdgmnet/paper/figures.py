@@ -145,21 +145,59 @@ def _fpr_panel(axis: Axes, evaluations: list[dict[str, Any]], references: dict[s
 
 def draw_patches(patchset: PatchSet, path: Path | str, points: int = 8, most: int = 8) -> None:
     """Contact sheet: one row a point, its patches side by side, from points evenly spaced among those seen most often."""
-    order = np.argsort(patchset.point_id, kind="stable")
-    _, start, size = np.unique(patchset.point_id[order], return_index=True, return_counts=True)
+    order, start, size = _rows_of_points(patchset)
     often = np.flatnonzero(size >= min(most, np.quantile(size, 0.9)))
     chosen = often[np.linspace(0, len(often) - 1, min(points, len(often)), dtype=np.int64)]
+    rows = [order[start[point] : start[point] + min(size[point], most)] for point in chosen]
+    _save_sheet(patchset, rows, most, f"{patchset.name}: each row one point, as the views show it", path)
+
+
+def draw_easy_and_hard(patchset: PatchSet, path: Path | str, points: int = 12, most: int = 10, seed: int = 0) -> None:
+    """Contact sheet of points, half of them easy and half hard, by how alike their patches are; the easiest on top.
+
+    Easy is the upper, hard the lower tenth of the mean correlation of a point's patches, among points seen often.
+    """
+    order, start, size = _rows_of_points(patchset)
+    rng = np.random.default_rng(seed)
+    often = np.flatnonzero(size >= min(4, np.quantile(size, 0.9)))
+    often = np.sort(rng.permutation(often)[:2000])
+    alike = np.array([likeness(patchset.patches[order[start[p] : start[p] + min(size[p], most)]]) for p in often])
+    ranked = often[np.argsort(-alike, kind="stable")]
+    tenth = max(len(ranked) // 10, min(len(ranked), points))
+    easy = np.sort(rng.permutation(tenth)[: points // 2])
+    hard = len(ranked) - 1 - np.sort(rng.permutation(tenth)[: points - points // 2])[::-1]
+    chosen = ranked[np.unique(np.concatenate([easy, hard]))]
+    rows = [order[start[point] : start[point] + min(size[point], most)] for point in chosen]
+    _save_sheet(patchset, rows, most, f"{patchset.name}: each row one point, easy ones above, hard ones below", path)
+
+
+def likeness(patches: np.ndarray) -> float:
+    """Mean correlation of all pairs of patches (N, 64, 64), N >= 2."""
+    flat = patches.reshape(len(patches), -1).astype(np.float64)
+    flat -= flat.mean(axis=1, keepdims=True)
+    flat /= np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), 1e-9)
+    return float((flat @ flat.T)[np.triu_indices(len(flat), 1)].mean())
+
+
+def _rows_of_points(patchset: PatchSet) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Patches ordered by point, and where each point's begin and how many they are."""
+    order = np.argsort(patchset.point_id, kind="stable")
+    _, start, size = np.unique(patchset.point_id[order], return_index=True, return_counts=True)
+    return order, start, size
+
+
+def _save_sheet(patchset: PatchSet, rows: list[np.ndarray], most: int, title: str, path: Path | str) -> None:
     gap = 4
     cell = patchset.patches.shape[1] + gap
-    sheet = np.full((len(chosen) * cell - gap, most * cell - gap), 255, dtype=np.uint8)
-    for row, point in enumerate(chosen):
-        for column, patch in enumerate(order[start[point] : start[point] + min(size[point], most)]):
+    sheet = np.full((len(rows) * cell - gap, most * cell - gap), 255, dtype=np.uint8)
+    for row, patches in enumerate(rows):
+        for column, patch in enumerate(patches):
             y, x = row * cell, column * cell
             sheet[y : y + cell - gap, x : x + cell - gap] = patchset.patches[patch]
     figure, axes = new_figure(1, 1, 7, 7 * sheet.shape[0] / sheet.shape[1] + 0.3)
     axes[0, 0].imshow(sheet, cmap="gray", vmin=0, vmax=255)
     axes[0, 0].set_axis_off()
-    axes[0, 0].set_title(f"{patchset.name}: each row one point, as the views show it", fontsize="small")
+    axes[0, 0].set_title(title, fontsize="small")
     save_figure(figure, path)
 
 

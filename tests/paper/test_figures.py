@@ -6,7 +6,7 @@ import pytest
 
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.errors import InputError
-from sdgmnet.paper.figures import draw_fig2, draw_patches, draw_training
+from sdgmnet.paper.figures import draw_easy_and_hard, draw_fig2, draw_patches, draw_training, likeness
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.log import RunLog
 
@@ -42,3 +42,11 @@ def test_training_curves(tmp_path: Path, evaluated: bool) -> None:
 def test_contact_sheet(tmp_path: Path, blobs: PatchSet) -> None:
     draw_patches(blobs, tmp_path / "patches.png")
     assert is_picture(tmp_path / "patches.png")
+
+
+def test_easy_and_hard_points(tmp_path: Path, blobs: PatchSet) -> None:
+    draw_easy_and_hard(blobs, tmp_path / "sheet.png")
+    assert is_picture(tmp_path / "sheet.png")
+    same = np.repeat(np.random.default_rng(0).integers(0, 255, (1, 64, 64)), 3, axis=0)
+    assert likeness(same) == pytest.approx(1)
+    assert likeness(np.stack([same[0], 255 - same[0]])) == pytest.approx(-1)
