@@ -17,7 +17,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import cv2
 import numpy as np
 
 from sdgmnet.data.correspondences import (
@@ -35,6 +34,7 @@ from sdgmnet.data.correspondences import (
 )
 from sdgmnet.data.patchset import PatchSet, is_patchset, write_patchset
 from sdgmnet.errors import InputError, Stopped
+from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.features.patches import cut_patches, inside
 from sdgmnet.files import new_file, read_json, write_json
@@ -274,13 +274,6 @@ def same_photos_or_error(scene: Scene, path: Path, options: PhotoOptions) -> Non
         )
 
 
-def read_gray(path: Path) -> np.ndarray:
-    picture = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE | cv2.IMREAD_IGNORE_ORIENTATION)
-    if picture is None:
-        raise InputError(f"{path} cannot be read: remove the scene's work and run again.")
-    return picture
-
-
 # A model's points
 
 
@@ -305,7 +298,7 @@ def points_by_geometry(
 
     anchored = []
     for index, view in enumerate(scene.views):
-        keypoints = detect(read_gray(model / "images" / view.name))
+        keypoints = detect(read_gray(model / "images" / view.name, upright=False))
         usable = inside(keypoints, view.width, view.height) & (keypoints.sigma >= options.smallest_scale)
         keypoints = keypoints.select(np.flatnonzero(usable)[: options.keypoints])
         normals = map_of("normal", index)
@@ -474,7 +467,11 @@ def write_scene(
             for index, view in enumerate(scene.views):
                 here = np.flatnonzero(points.view == index)
                 keypoints = points.keypoints.select(here)
-                picture = read_gray(model / "images" / view.name) if len(here) else np.empty((0, 0), dtype=np.uint8)
+                picture = (
+                    read_gray(model / "images" / view.name, upright=False)
+                    if len(here)
+                    else np.empty((0, 0), dtype=np.uint8)
+                )
                 for start in range(0, len(here), PATCHES_AT_ONCE):
                     writer.append(
                         cut_patches(

@@ -8,18 +8,47 @@ import numpy as np
 from sdgmnet.errors import InputError
 
 
-def read_gray(path: Path | str) -> np.ndarray:
-    """(H, W) uint8, EXIF rotation applied."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path} does not exist: check the name of the picture.")
+class Unreadable(ValueError):
+    """Why a file is no picture, to follow its name in a sentence."""
+
+
+def read_gray(path: Path | str, *, upright: bool = True) -> np.ndarray:
+    """(H, W) uint8, turned as EXIF says; `upright=False` for pictures whose pixels are to be taken as they are stored."""
+    as_stored = 0 if upright else cv2.IMREAD_IGNORE_ORIENTATION
     try:
-        content = np.fromfile(path, dtype=np.uint8)  # OpenCV's own reader fails on some names
-        image = cv2.imdecode(content, cv2.IMREAD_GRAYSCALE) if len(content) else None
+        return read_picture(Path(path), cv2.IMREAD_GRAYSCALE | as_stored)
+    except Unreadable as error:
+        raise InputError(f"{path} {error}: replace or remove it.") from error
+
+
+def read_picture(path: Path, flags: int) -> np.ndarray:
+    """A whole picture by OpenCV's reading flags, or Unreadable."""
+    try:
+        content = path.read_bytes()  # OpenCV's own reader fails on some names
+    except OSError as error:
+        raise Unreadable(f"cannot be read ({error.strerror})") from error
+    if not content:
+        raise Unreadable("is empty")
+    if is_cut_off(content):
+        raise Unreadable("is cut off")
+    try:
+        picture = cv2.imdecode(np.frombuffer(content, dtype=np.uint8), flags)
     except cv2.error:
-        image = None
-    if image is None:
-        raise InputError(
-            f"{path} is not a picture that can be read ({path.stat().st_size} bytes): replace or remove it."
-        )
-    return image
+        picture = None
+    if picture is None:
+        raise Unreadable("is not a picture that can be decoded")
+    return picture
+
+
+def is_cut_off(content: bytes) -> bool:
+    """Whether a JPEG or PNG ends before its end mark: decoders fill the rest with gray and say nothing."""
+    if content[:8] == b"\x89PNG\r\n\x1a\n":
+        return b"IEND" not in content[-65536:]
+    if content[:2] != b"\xff\xd8":
+        return False
+    place = 2
+    while place + 4 <= len(content) and content[place] == 0xFF:
+        if content[place + 1] == 0xDA:  # the picture itself begins; an end mark before it is that of a thumbnail
+            return content.find(b"\xff\xd9", place) < 0
+        place += 2 + int.from_bytes(content[place + 2 : place + 4], "big")
+    return True

@@ -99,11 +99,9 @@ def read_grey(workspace: Path, view: View) -> np.ndarray:
     """The photo in grey, (H, W) float32 in -0.5..0.5, resampled to the size of the view."""
     import cv2
 
-    path = workspace / "images" / view.name
-    # imdecode, because imread says neither why nor what when it fails
-    grey = cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_GRAYSCALE) if path.is_file() else None
-    if grey is None:
-        raise InputError(f"{path} is missing or is not a readable image")
+    from sdgmnet.features.images import read_gray
+
+    grey = read_gray(workspace / "images" / view.name, upright=False)
     return cv2.resize(grey.astype(np.float32) / 255 - 0.5, (view.width, view.height), interpolation=cv2.INTER_AREA)
 
 

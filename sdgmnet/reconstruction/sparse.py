@@ -169,37 +169,14 @@ def read_photo(path: Path) -> tuple[str, np.ndarray | None, bool]:
     """Why it cannot be read (or empty), the upright picture (or None), and whether its EXIF asks for a turn."""
     import cv2
 
+    from sdgmnet.features.images import Unreadable, read_picture
+
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        return f"cannot be read ({error.strerror})", None, False
-    if not content:
-        return "is empty", None, False
-    if is_cut_off(content):
-        return "is cut off", None, False
-    try:
-        coded = np.frombuffer(content, dtype=np.uint8)
-        upright = cv2.imdecode(coded, cv2.IMREAD_COLOR)
-        stored = cv2.imdecode(coded, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
-    except cv2.error:
-        upright = stored = None
-    if upright is None or stored is None:
-        return "cannot be decoded: save it as JPEG or PNG", None, False
+        upright = read_picture(path, cv2.IMREAD_COLOR)
+        stored = read_picture(path, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    except Unreadable as error:
+        return str(error), None, False
     return "", upright, not np.array_equal(upright, stored)
-
-
-def is_cut_off(content: bytes) -> bool:
-    """Whether a JPEG or PNG ends before its end mark: decoders fill the rest with gray and say nothing."""
-    if content[:8] == b"\x89PNG\r\n\x1a\n":
-        return b"IEND" not in content[-65536:]
-    if content[:2] != b"\xff\xd8":
-        return False
-    place = 2
-    while place + 4 <= len(content) and content[place] == 0xFF:
-        if content[place + 1] == 0xDA:  # the picture itself begins; an end mark before it is that of a thumbnail
-            return content.find(b"\xff\xd9", place) < 0
-        place += 2 + int.from_bytes(content[place + 2 : place + 4], "big")
-    return True
 
 
 def noted_focal_length(path: Path) -> float | None:

@@ -34,10 +34,10 @@ def test_the_cameras_note_turns_the_picture_once(tmp_path: Path) -> None:
 )
 def test_what_is_no_picture_is_said(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "bad.png").write_bytes(content)
-    with pytest.raises(InputError, match="bad.png is not a picture"):
+    with pytest.raises(InputError, match=r"bad.png is (empty|cut off|not a picture)"):
         read_gray(tmp_path / "bad.png")
 
 
 def test_missing_is_said(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="does not exist"):
+    with pytest.raises(InputError, match="none.png cannot be read"):
         read_gray(tmp_path / "none.png")

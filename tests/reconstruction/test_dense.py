@@ -143,7 +143,7 @@ def test_missing_photo_is_skipped_and_a_lonely_one_too(rendered: Rendered, tmp_p
     quick = DenseOptions(size=60, coarsest=60, rounds=(1,))
     report = estimate_depths(folder, quick, progress=lambda done, total, message: told.append(message))
     assert report.made == ("2.png", "3.png", "4.png")
-    assert "0.png is missing or is not a readable image" in report.skipped["0.png"]
+    assert "0.png cannot be read" in report.skipped["0.png"]
     assert report.skipped["1.png"] == "it sees only 0 sparse points"
     assert "1.png skipped: it sees only 0 sparse points" in told
 

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 
 from sdgmnet.errors import InputError
+from sdgmnet.features.images import is_cut_off
 from sdgmnet.reconstruction.sparse import (
     SparseOptions,
     camera_groups,
     copied_name,
     find_photos,
-    is_cut_off,
     neighbours_in_order,
     pairs_by_shared_points,
     prepare_photos,
@@ -125,7 +125,7 @@ def test_photos_are_read_upright_and_made_smaller_once(tmp_path: Path) -> None:
     (tmp_path / "text.png").write_text("no picture")
     names = ["empty.jpg", "plain.png", "text.png", "turned.jpg"]
     said = prepare_photos(str(tmp_path), names, str(tmp_path / "work"), {"size": 320})
-    assert said["broken"] == [["empty.jpg", "is empty"], ["text.png", "cannot be decoded: save it as JPEG or PNG"]]
+    assert said["broken"] == [["empty.jpg", "is empty"], ["text.png", "is not a picture that can be decoded"]]
     assert [(photo["width"], photo["height"]) for photo in said["photos"]] == [(320, 240), (320, 240)]
     plain, turned = (cv2.imread(str(tmp_path / "work/photos" / name), 0) for name in ("plain.png", "turned.jpg"))
     assert np.abs(plain.astype(int) - turned).mean() < 3
