@@ -1,10 +1,34 @@
 """SDGMNet: local image descriptors that anyone can train, measure and use."""
 
-from sdgmnet.data.patchset import PatchSet
-from sdgmnet.encoders import SDGMNet
-from sdgmnet.inference import describe_patches
-from sdgmnet.loss.sdgm import SDGMLoss
-from sdgmnet.metrics import fpr_at_recall
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from sdgmnet.version import __version__
 
+if TYPE_CHECKING:
+    from sdgmnet.data.patchset import PatchSet
+    from sdgmnet.encoders import SDGMNet
+    from sdgmnet.inference import describe_patches
+    from sdgmnet.loss.sdgm import SDGMLoss
+    from sdgmnet.metrics import fpr_at_recall
+
 __all__ = ["PatchSet", "SDGMLoss", "SDGMNet", "__version__", "describe_patches", "fpr_at_recall"]
+
+# Imported when they are first asked for: torch takes seconds, which neither help nor a step of COLMAP should wait for.
+_PLACES = {
+    "PatchSet": "sdgmnet.data.patchset",
+    "SDGMLoss": "sdgmnet.loss.sdgm",
+    "SDGMNet": "sdgmnet.encoders",
+    "describe_patches": "sdgmnet.inference",
+    "fpr_at_recall": "sdgmnet.metrics",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'sdgmnet' has no attribute {name!r}")
+    return getattr(import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

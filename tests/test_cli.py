@@ -29,7 +29,8 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit) as ended:
         main([*name.split(), "--help"])
     assert ended.value.code == 0
-    assert "--out" in capsys.readouterr().out
+    if name != "data pairs":  # which writes into the sets it is given
+        assert "--out" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

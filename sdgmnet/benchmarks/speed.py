@@ -222,7 +222,7 @@ def cold_start(patches: int = 4000) -> dict[str, dict[str, Any]]:
     """Describing a few thousand patches in a fresh process: what a user of one picture waits for."""
     pixels = f"pixels = torch.rand({patches}, 1, 32, 32)"
     ours = in_fresh_process(
-        "import sdgmnet",
+        "import sdgmnet; from sdgmnet import SDGMNet, describe_patches",
         f"{pixels}; encoder = sdgmnet.SDGMNet().eval()",
         "sdgmnet.describe_patches(encoder, pixels)",
     )
@@ -237,7 +237,7 @@ def cold_start(patches: int = 4000) -> dict[str, dict[str, Any]]:
 def describing_memory(patches: int) -> dict[str, Any]:
     """Growth of peak memory while describing, beyond the patches and the descriptors themselves."""
     result = in_fresh_process(
-        "import sdgmnet",
+        "import sdgmnet; from sdgmnet import SDGMNet, describe_patches",
         f"pixels = np.full(({patches}, 64, 64), 7, dtype=np.uint8); encoder = sdgmnet.SDGMNet().eval()",
         "sdgmnet.describe_patches(encoder, pixels)",
     )
@@ -246,7 +246,9 @@ def describing_memory(patches: int) -> dict[str, Any]:
 
 def loss_memory(pairs: int) -> dict[str, dict[str, Any]]:
     """Growth of peak memory of one forward and backward pass of the loss."""
-    imports = "import sdgmnet; from sdgmnet.benchmarks.speed import plain_loss, unit_pairs"
+    imports = (
+        "import sdgmnet; from sdgmnet import SDGMLoss; from sdgmnet.benchmarks.speed import plain_loss, unit_pairs"
+    )
     prepare = f"a, p = unit_pairs({pairs}); loss = sdgmnet.SDGMLoss()"
     return {
         "ours": in_fresh_process(imports, prepare, "torch.autograd.grad(loss(a, p), (a, p))"),

@@ -199,8 +199,8 @@ def support(
     measured = np.zeros(len(there))
     measured[seen] = depths_at(target_depths, target, there[seen])
     seen &= (measured > 0) & (np.abs(measured - depth_there) <= 2 * rule.depth_tolerance * depth_there)
-    known = (depth > 0).reshape(len(rows), -1).sum(axis=1)
-    return np.where(known >= FEWEST_SUPPORT, seen.reshape(len(rows), -1).sum(axis=1) / np.maximum(known, 1), 0.0)
+    known = (depth > 0).reshape(-1, len(SUPPORT)).sum(axis=1)
+    return np.where(known >= FEWEST_SUPPORT, seen.reshape(-1, len(SUPPORT)).sum(axis=1) / np.maximum(known, 1), 0.0)
 
 
 # The rule

@@ -6,6 +6,7 @@ extracted, every random choice has a seed, and mapping, the one step whose sums 
 """
 
 import math
+import os
 import resource
 import shutil
 import sys
@@ -59,8 +60,16 @@ Progress = Callable[[str], None]
 
 def find_photos(folder: Path) -> list[str]:
     """Photos below the folder by their names relative to it, sorted; nothing hidden."""
-    found = [path.relative_to(folder) for path in folder.rglob("*") if path.suffix.lower() in PHOTOS and path.is_file()]
-    return sorted(path.as_posix() for path in found if not any(part.startswith(".") for part in path.parts))
+    found, visited = [], set()
+    for place, folders, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        # A link may lead to a folder above it: nothing is entered twice.
+        folders[:] = [] if real in visited else sorted(name for name in folders if not name.startswith("."))
+        if real not in visited:
+            photos = (Path(place, name) for name in files if not name.startswith("."))
+            found += [path.relative_to(folder).as_posix() for path in photos if path.suffix.lower() in PHOTOS]
+        visited.add(real)
+    return sorted(found)
 
 
 def reconstruct(

@@ -123,6 +123,7 @@ def test_support_is_the_share_of_a_patch_in_sight(rendered: Rendered, anchored: 
     assert np.median(share[small]) == 1
     nowhere = support(one, rendered.depths[0], view, np.zeros_like(rendered.depths[2]), rows, RULE)
     assert (nowhere == 0).all()
+    assert support(one, rendered.depths[0], view, rendered.depths[2], rows[:0], RULE).shape == (0,)
     assert (support(one, np.zeros_like(rendered.depths[0]), view, rendered.depths[2], rows, RULE) == 0).all()
     assert ((share >= 0) & (share <= 1)).all()
     assert (share < 0.9).any()

@@ -140,6 +140,9 @@ def test_scenes_of_a_folder(tmp_path: Path) -> None:
         ("a", ("left/1.png", "right/1.png")),
         ("b", ("1.JPG",)),
     ]
+    (tmp_path / "c").symlink_to(tmp_path / "b")
+    (tmp_path / "b/loop").symlink_to(tmp_path / "b")
+    assert [scene.name for scene in find_scenes(tmp_path)][:1] == ["a"]
     assert [scene.photos for scene in find_scenes(tmp_path / "b")] == [("1.JPG",)]
 
 
