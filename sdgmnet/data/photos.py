@@ -38,7 +38,7 @@ from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.features.patches import cut_patches, inside
 from sdgmnet.files import new_file, read_json, write_json
-from sdgmnet.reconstruction.dense import DenseOptions, estimate_depths
+from sdgmnet.reconstruction.dense import DenseOptions, make_depths
 from sdgmnet.reconstruction.maps import read_map
 from sdgmnet.reconstruction.sparse import SparseOptions, find_photos, reconstruct
 from sdgmnet.reconstruction.views import SparseScene, load_scene
@@ -168,7 +168,7 @@ def make_scene(
         )
     times.peak(found["peak_bytes"])
     models = sorted((place / "models").iterdir(), key=lambda path: int(path.name))
-    made = []
+    made, engines = [], set()
     for number, model in enumerate(models):
         begun = count * SHARE_SPARSE + number / len(models) * count * (SHARE_DENSE + SHARE_POINTS)
         part = count / len(models)
@@ -176,12 +176,14 @@ def make_scene(
             made.append(points_of_tracks(model))
             continue
         with times.of("dense"):
-            estimate_depths(
-                model,
-                options.dense,
-                progress=lambda done, all, what, begun=begun, part=part: meter.at(  # type: ignore[misc]
-                    begun + part * SHARE_DENSE * done / all, f"{scene.name}: depth"
-                ),
+            engines.add(
+                make_depths(
+                    model,
+                    options.dense,
+                    lambda done, all, what, begun=begun, part=part: meter.at(  # type: ignore[misc]
+                        begun + part * SHARE_DENSE * done / all, f"{scene.name}: depth"
+                    ),
+                )
             )
         with times.of("correspondence"):
             made.append(
@@ -211,6 +213,7 @@ def make_scene(
         "patches": len(patchset),
         "patches_per_point": len(patchset) / points,
         "conflicts": 0 if patchset.conflicts is None else len(patchset.conflicts),
+        "dense_engine": "+".join(sorted(engines)),
         **times.read(),
     }
     write_json(record, row)

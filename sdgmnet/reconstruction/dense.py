@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -320,6 +320,17 @@ def _patch_match(workspace: str, size: int) -> None:
     options = pycolmap.PatchMatchOptions()
     options.max_image_size, options.geom_consistency, options.filter = size, True, True
     pycolmap.patch_match_stereo(workspace, options=options)
+
+
+def make_depths(
+    workspace: Path | str, options: DenseOptions | None = None, progress: Progress | None = None
+) -> Literal["colmap", "sdgmnet"]:
+    """Depth maps by COLMAP where it has CUDA, by our own stereo elsewhere; returns whose they are."""
+    if colmap_has_cuda(workspace):
+        estimate_depths_with_colmap(workspace, options)
+        return "colmap"
+    estimate_depths(workspace, options, progress=progress)
+    return "sdgmnet"
 
 
 def fuse(
