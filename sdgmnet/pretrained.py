@@ -38,6 +38,11 @@ def load_encoder(path: Path | str) -> tuple[SDGMNet, dict[str, Any]]:
     except (SafetensorError, OSError, json.JSONDecodeError) as error:
         raise InputError(f"{path} is not a whole safetensors file ({error}): write or fetch it again.") from error
     name = card.get("encoder") if isinstance(card, dict) else None
+    trained_on = card.get("trained_on") or [] if isinstance(card, dict) else []
+    if not isinstance(trained_on, list) or not all(isinstance(one, str) for one in trained_on):
+        raise InputError(
+            f"{path}: its card must name the sets it was trained on as a list of names, not {trained_on!r}."
+        )
     if not isinstance(name, str) or name not in ENCODERS:
         raise InputError(f"{path} is for the encoder {name!r}; known here: {', '.join(ENCODERS)}.")
     encoder = ENCODERS[name]()
@@ -55,7 +60,7 @@ def load_tfeat(path: Path | str) -> TFeat:
     """TFeat from its authors' file, a torch pickle: only tensors are read from it, no code is run."""
     path = Path(path)
     if not path.is_file():
-        raise InputError(f"{path} does not exist: give the published file of TFeat's weights, as in tfeat:FILE.")
+        raise InputError(f"{str(path)!r} is not a file: give the published file of TFeat's weights, as in tfeat:FILE.")
     encoder = TFeat()
     try:
         encoder.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))

@@ -108,3 +108,18 @@ def test_train_evaluate_export_round_trip(
     again = PatchSet.open(tmp_path / "again/exported")
     assert (again.patches == blobs.patches).all()
     assert again.point_id.max() == 59
+
+
+def test_a_run_with_another_loss_ends_well(tmp_path: Path) -> None:
+    words = ["train", "--data", "demo", "--loss", "hardnet", "--iterations", "3", "--batch-size", "8"]
+    assert main([*words, "--evaluations", "1", "--evaluation-pairs", "50", "-o", str(tmp_path / "run")]) == 0
+    assert (tmp_path / "run/training.png").exists()
+    assert not (tmp_path / "run/fig2.png").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["--repeats", "0"], ["--pairs", "1"], ["--patches", "0"], ["--memory-patches", "-1"]]
+)
+def test_bench_refuses_nonsense(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "data", *words]) == 2
+    assert "must be at least" in capsys.readouterr().err

@@ -165,3 +165,20 @@ def test_engines_that_cannot_be_had_are_refused(monkeypatch: pytest.MonkeyPatch)
         describe_patches(SDGMNet(), patches, engine="native")
     with pytest.raises(InputError, match="one of auto, eager, native"):
         describe_patches(SDGMNet(), patches, engine="magic")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_batch_has_a_size(size: int) -> None:
+    with pytest.raises(InputError, match="batch_size must be at least 1"):
+        describe_patches(SDGMNet(), np.zeros((2, 32, 32), dtype=np.uint8), batch_size=size)
+
+
+@pytest.mark.parametrize("dtype", [">f4", "f8", "f2", np.longdouble])
+def test_floats_of_any_kind(dtype: str) -> None:
+    patches = np.random.default_rng(0).random((3, 32, 32)).astype(np.float32)
+    expected = describe_patches(SDGMNet().eval(), patches[:0].astype(dtype))
+    assert expected.shape == (0, 128)
+    encoder = SDGMNet().eval()
+    np.testing.assert_allclose(
+        describe_patches(encoder, patches.astype(dtype)), describe_patches(encoder, patches), atol=1e-2
+    )

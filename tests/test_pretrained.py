@@ -146,3 +146,10 @@ def test_weights_that_do_not_fit_are_refused(saved: Path) -> None:
     assert_refused(write(saved, missing), "last.weight")
     assert_refused(write(saved, {**tensors, "stranger": torch.zeros(1)}), "stranger")
     assert_refused(write(saved, {**tensors, "last.weight": torch.zeros(64, 128, 8, 8)}), "last.weight")
+
+
+@pytest.mark.parametrize("names", [5, "liberty", [1]])
+def test_a_card_names_sets_in_a_list(tmp_path: Path, names: object) -> None:
+    save_encoder(SDGMNet(), tmp_path / "one.safetensors", {"trained_on": names})
+    with pytest.raises(InputError, match="list of names"):
+        load_encoder(tmp_path / "one.safetensors")

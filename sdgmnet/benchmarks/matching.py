@@ -16,6 +16,7 @@ DescribeImage = Callable[[np.ndarray, Keypoints], np.ndarray]
 
 KEYPOINTS = 2000  # a picture, strongest first
 NEAR = 3.0  # pixels
+ROWS = 1024  # of a block of distances: memory stays bounded
 
 
 class PairScore(NamedTuple):
@@ -55,17 +56,20 @@ def count_found(
     """
     if not len(wanted) or not len(places):
         return 0, 0
-    distance = np.linalg.norm(wanted[:, None] - places[None], axis=2)
-    findable = distance.min(axis=1) <= near
     nearest = nearest_descriptors(descriptors, others)
-    found = findable & (distance[np.arange(len(wanted)), nearest] <= near)
+    found = np.linalg.norm(wanted - places[nearest], axis=1) <= near
+    findable = np.zeros(len(wanted), dtype=bool)
+    for start in range(0, len(wanted), ROWS):
+        rows = wanted[start : start + ROWS]
+        findable[start : start + ROWS] = np.linalg.norm(rows[:, None] - places[None], axis=2).min(axis=1) <= near
     return int(findable.sum()), int(found.sum())
 
 
 def nearest_descriptors(descriptors: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Index of the nearest of `others` by Euclidean distance, for each descriptor."""
     a, b = torch.from_numpy(descriptors).float(), torch.from_numpy(others).float()
-    return (b.square().sum(1) - 2 * a @ b.T).argmin(dim=1).numpy()
+    half = b.square().sum(1) / 2
+    return torch.cat([(half - rows @ b.T).argmin(dim=1) for rows in a.split(ROWS)]).numpy()
 
 
 def through(homography: np.ndarray, xy: np.ndarray) -> np.ndarray:

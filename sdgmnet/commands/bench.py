@@ -11,7 +11,9 @@ import tyro
 
 from sdgmnet.benchmarks import speed
 from sdgmnet.benchmarks.speed import Timing
+from sdgmnet.errors import InputError
 from sdgmnet.report import deliver
+from sdgmnet.training.engine import choose_engine
 
 Rows = list[list[str]]
 
@@ -62,10 +64,14 @@ def everything(words: list[str]) -> None:
 
 def _run(name: str, words: list[str], parts: Sequence[Any]) -> None:
     arguments = tyro.cli(BenchArguments, prog=f"sdgmnet bench {name}", args=words)
+    for field, least in (("repeats", 1), ("pairs", 2), ("patches", 1), ("memory_patches", 1)):
+        if getattr(arguments, field) < least:
+            raise InputError(f"--{field.replace('_', '-')} must be at least {least}, not {getattr(arguments, field)}.")
     rows: Rows = []
     for part in parts:
         rows += part(arguments)
-    machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    engine = choose_engine("auto", torch.device("cpu"))
+    machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, engine {engine}"
     header = ["what", "contender", "median", "from - to", "ratio"]
     results = {"machine": machine, "header": header, "rows": rows}
     deliver(results, header, rows, arguments.out, arguments.json, title=f"sdgmnet bench {name} ({machine})")

@@ -23,7 +23,7 @@ from sdgmnet.report import deliver
 class PhototourArguments:
     """False positive rate at 95 % recall (FPR@95) on labelled pairs of patches: lower is better.
 
-    Contenders are sift, rootsift, .safetensors files or run folders, each with an optional label in front:
+    Contenders are sift, rootsift, tfeat:FILE, .safetensors files or run folders, each with an optional label in front:
 
         sdgmnet evaluate phototour sift rootsift mine=runs/liberty --data ubc -o results
 
@@ -90,8 +90,8 @@ class MatchingArguments:
 def matching(words: list[str]) -> None:
     arguments = tyro.cli(MatchingArguments, prog="sdgmnet evaluate matching", args=words)
     contenders = parse_contenders(arguments.contenders)
-    if arguments.keypoints < 1 or not arguments.near > 0:
-        raise InputError("--keypoints must be at least 1 and --near positive.")
+    if arguments.keypoints < 1 or not 0 < arguments.near < float("inf"):
+        raise InputError("--keypoints must be at least 1 and --near a positive number.")
     sequences = read_sequences(arguments.root)
     unknown = set(arguments.sequences) - {one.name for one in sequences}
     if unknown:
@@ -121,5 +121,7 @@ def matching(words: list[str]) -> None:
 
 def parse_contenders(texts: tuple[str, ...]) -> list[Contender]:
     if not texts:
-        raise InputError("name at least one contender: sift, rootsift, a .safetensors file or the folder of a run.")
+        raise InputError(
+            "name at least one contender: sift, rootsift, tfeat:FILE, a .safetensors file, the folder of a run."
+        )
     return [parse_contender(text) for text in texts]

@@ -46,8 +46,9 @@ def main(words: list[str]) -> None:
     train(arguments.config, arguments.out, resume=arguments.resume, console=Console(stderr=True))
     config = arguments.config
     draw_training(arguments.out / "log.jsonl", arguments.out / "training.png")
-    kinds = {"self_kind": config.self_weight, "coupled_kind": config.coupled_weight}
-    draw_fig2(arguments.out / "angles.npz", arguments.out / "fig2.png", config.margin, **kinds)
+    if config.loss == "sdgm":
+        kinds = {"self_kind": config.self_weight, "coupled_kind": config.coupled_weight}
+        draw_fig2(arguments.out / "angles.npz", arguments.out / "fig2.png", config.margin, **kinds)
 
 
 def _saved(words: list[str]) -> TrainArguments | None:

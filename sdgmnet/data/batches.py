@@ -1,6 +1,7 @@
 """PatchSets -> (anchor, positive) batches. Everything is a pure function of (seed, step), so any step can be made again."""
 
 from collections.abc import Sequence
+from typing import get_args
 
 import numpy as np
 import torch
@@ -116,6 +117,8 @@ class PairSampler:
         augmentation: Augmentation = "paper",
     ) -> Tensor:
         """Anchors and positives of one step: (2, N, 1, 32, 32) float32 in [0, 1]."""
+        if augmentation not in get_args(Augmentation):
+            raise InputError(f"augmentation is one of {', '.join(get_args(Augmentation))}, not {augmentation!r}.")
         patches = self.patches(self.indices(step, batch_size)).reshape(-1, PATCH_SIDE, PATCH_SIDE)
         rng = _generator(self.seed, step, "augmentation")
         if augmentation == "strong":

@@ -40,6 +40,11 @@ def _read(folder: Path) -> ImageSequence:
         others.append(picture)
         homographies.append(read_homography(folder / f"H_1_{number}"))
         number += 1
+    last = max(
+        (int(path.stem) for path in folder.iterdir() if path.stem.isdigit() and path.suffix in SUFFIXES), default=1
+    )
+    if last >= number:
+        raise InputError(f"{folder} holds picture {last} but not picture {number}: number the pictures without gaps.")
     if not others:
         raise InputError(f"{folder} holds one picture only: a sequence needs {folder.name}/2.png and H_1_2 at least.")
     return ImageSequence(folder.name, reference, tuple(others), tuple(homographies))
@@ -52,7 +57,7 @@ def _picture(folder: Path, number: int) -> Path | None:
 def read_homography(path: Path) -> np.ndarray:
     """Nine numbers in text, three rows of three."""
     try:
-        matrix = np.loadtxt(path, dtype=np.float64)
+        matrix = np.array([row.split() for row in path.read_text().strip().splitlines()], dtype=np.float64)
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path} cannot be read as a homography ({error}): it needs three rows of three numbers."

@@ -1,11 +1,13 @@
 """trunk.cpp -> a shared library for this very processor, built once and kept in the user's cache."""
 
+import contextlib
 import ctypes
 import functools
 import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
 from pathlib import Path
@@ -40,7 +42,12 @@ def _load() -> ctypes.CDLL | str:
     if os.name != "posix":
         return "it needs Linux or macOS"
     try:
-        return _declare(ctypes.CDLL(str(build())))
+        path = build()
+        try:
+            return _declare(ctypes.CDLL(str(path)))
+        except OSError:  # a damaged file in the cache
+            path.unlink()
+            return _declare(ctypes.CDLL(str(build())))
     except (InputError, OSError) as error:
         return str(error).rstrip(".")
 
@@ -50,34 +57,46 @@ def build() -> Path:
     tool = compiler()
     if tool is None:
         raise InputError("no C++ compiler is here: install g++ or clang++.")
-    version = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False).stdout
+    version = _output([tool, "--version"])[1]
     parts = (SOURCE.read_text(), tool, version, " ".join(FLAGS), _processor())
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    for folder in (cache_folder(), Path(tempfile.gettempdir()) / f"sdgmnet-{os.getuid()}"):
-        target = folder / f"trunk-{key}.so"
-        if target.exists() and _is_ours(target):
-            return target
+    name = f"trunk-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}.so"
+    reasons = []
+    for folder in cache_folders():
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not _is_ours(folder):
-                continue
-            with new_file(target) as part:
-                _compile(tool, part)
-        except OSError:  # a home that cannot be written to
+            _demand_ours(folder)
+            if not (folder / name).exists():
+                with new_file(folder / name) as part:
+                    _compile(tool, part)
+            _demand_ours(folder / name)
+        except OSError as error:  # a home that cannot be written to, or that others can write to
+            reasons.append(f"{folder}: {error.strerror or error}")
             continue
-        return target
-    raise InputError(f"the native engine cannot be kept in {cache_folder()}: make that folder writable.")
+        return folder / name
+    raise InputError(f"it cannot be kept in a folder of this user's own ({'; '.join(reasons)}).")
 
 
-def cache_folder() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "sdgmnet"
+def cache_folders() -> list[Path]:
+    """Where the library may be kept: the user's cache, else a folder of the user's own among the temporary files."""
+    folders = []
+    if root := os.environ.get("XDG_CACHE_HOME"):
+        folders.append(Path(root) / "sdgmnet")
+    else:
+        with contextlib.suppress(RuntimeError):  # a user without a home
+            folders.append(Path.home() / ".cache" / "sdgmnet")
+    return [*folders, Path(tempfile.gettempdir()) / f"sdgmnet-{os.getuid()}"]
 
 
-def _is_ours(path: Path) -> bool:
+def _demand_ours(path: Path) -> None:
     """Code is loaded only from what this user alone could have written."""
-    status = path.stat()
-    return status.st_uid == os.getuid() and not status.st_mode & 0o022
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise PermissionError(0, "others could have written to it", str(path))
+
+
+def _output(command: list[str]) -> tuple[int, str, str]:
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    return done.returncode, done.stdout, done.stderr
 
 
 def _processor() -> str:
@@ -92,9 +111,9 @@ def _processor() -> str:
 
 
 def _compile(tool: str, target: Path) -> None:
-    done = subprocess.run([tool, *FLAGS, str(SOURCE), "-o", str(target)], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise InputError(f"{tool} cannot build {SOURCE.name}: {done.stderr.strip()[-500:]}")
+    code, _, errors = _output([tool, *FLAGS, str(SOURCE), "-o", str(target)])
+    if code != 0 or not target.exists():
+        raise InputError(f"{tool} cannot build {SOURCE.name}: {errors.strip()[-500:] or 'it wrote nothing'}")
     target.chmod(0o755)
 
 

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -43,6 +45,10 @@ struct Parameters {
 static inline Vector load(const float *from) { return *reinterpret_cast<const Vector *>(from); }
 static inline void store(float *to, Vector value) { *reinterpret_cast<Vector *>(to) = value; }
 static inline Vector all(float value) { return value - Vector{}; }
+// The larger of two, and a NaN where either is one, as torch.maximum has it.
+static inline Vector larger(Vector one, Vector other) {
+    return one > other ? one : (one != one ? one : other);
+}
 static inline float total(Vector values) {
     float sum = 0;
     for (int lane = 0; lane < LANES; lane++) sum += values[lane];
@@ -226,7 +232,7 @@ static void normalise(const Layer &layer, const Parameters &with, const float *i
         for (int row = 0; row < side; row++)
             for (int column = 0; column < side; column++) {
                 const Vector value = load(source + (row * side + column) * LANES) * scale + beta;
-                store(target + ((row + 1) * wide + column + 1) * LANES, tau > value ? tau : value);  // keeps a NaN
+                store(target + ((row + 1) * wide + column + 1) * LANES, larger(value, tau));
             }
     }
 }
@@ -276,7 +282,7 @@ static float normalise_input(const float *patch, const Parameters &with, float *
     for (int row = 0; row < PATCH; row++)
         for (int column = 0; column < PATCH; column++) {
             const float value = patch[row * PATCH + column] * scale + *with.beta;
-            image[(row + 1) * (PATCH + 2) + column + 1] = *with.tau > value ? *with.tau : value;
+            image[(row + 1) * (PATCH + 2) + column + 1] = *with.tau >= value || *with.tau != *with.tau ? *with.tau : value;
         }
     return inverse;
 }
@@ -362,10 +368,15 @@ template <class Work> static void in_threads(long count, int threads, Work work)
     for (int one = 0; one < threads; one++) {
         const long start = std::min(count, groups * one / threads * GROUP);
         const long stop = std::min(count, groups * (one + 1) / threads * GROUP);
-        if (one + 1 < threads)
-            running.emplace_back(work, one, start, stop);
-        else
+        if (one + 1 == threads) {
             work(one, start, stop);
+            break;
+        }
+        try {
+            running.emplace_back(work, one, start, stop);
+        } catch (const std::system_error &) {  // no more threads to be had: slower, the same bits
+            work(one, start, stop);
+        }
     }
     for (std::thread &thread : running) thread.join();
 }
@@ -373,6 +384,7 @@ template <class Work> static void in_threads(long count, int threads, Work work)
 template <class Type> struct Aligned {
     Type *data;
     explicit Aligned(long count) : data(static_cast<Type *>(std::aligned_alloc(64, (count * sizeof(Type) + 63) / 64 * 64))) {
+        if (!data) std::abort();  // a few megabytes: nothing else would run either
         std::memset(data, 0, count * sizeof(Type));
     }
     ~Aligned() { std::free(data); }

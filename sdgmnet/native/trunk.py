@@ -1,5 +1,6 @@
 """Patches -> the maps before dropout and the last convolution, by trunk.cpp: equal to `SDGMNet`'s own layers to rounding."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,16 +8,31 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sdgmnet.encoders import SDGMNet
+from sdgmnet.encoders import FilterResponseNorm, SDGMNet
+from sdgmnet.errors import InputError
 from sdgmnet.native.build import library
+
+EPSILON = 1e-6  # of FilterResponseNorm, written into trunk.cpp
+PLAIN: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}  # whatever torch's defaults are set to
 
 
 def is_available(encoder: nn.Module) -> bool:
-    """Whether this encoder can run here: on a CPU, in float32, with the library built."""
+    """Whether this encoder can run here: on a CPU, in float32, as it was made, with the library built."""
     if type(encoder) is not SDGMNet:
         return False
-    first = next(encoder.parameters())
-    return first.device.type == "cpu" and first.dtype == torch.float32 and library() is not None
+    tensors = [*encoder.parameters(), *encoder.norm.buffers()]
+    plain = all(one.device.type == "cpu" and one.dtype in (torch.float32, torch.int64) for one in tensors)
+    norms = [module for module in encoder.modules() if isinstance(module, FilterResponseNorm)]
+    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in encoder.modules())
+    shapes = [tuple(parameter.shape) for parameter in encoder.parameters()]
+    as_made = shapes == _shapes() and all(norm.epsilon == EPSILON for norm in norms) and not hooked
+    return plain and as_made and library() is not None
+
+
+@functools.cache
+def _shapes() -> list[tuple[int, ...]]:
+    with torch.device("meta"):
+        return [tuple(parameter.shape) for parameter in SDGMNet().parameters()]
 
 
 def maps(encoder: SDGMNet, patches: Tensor, spare: list[Tensor] | None = None) -> Tensor:
@@ -26,6 +42,13 @@ def maps(encoder: SDGMNet, patches: Tensor, spare: list[Tensor] | None = None) -
     new memory at every step otherwise, which costs the system a tenth of the step to hand out.
     """
     parameters = [*encoder.input.parameters(), *encoder.first.parameters(), *encoder.middle.parameters()]
+    if patches.device.type != "cpu" or patches.dtype != torch.float32 or patches.shape[1:] != (1, 32, 32):
+        raise InputError(
+            f"the engine native takes float32 patches (B, 1, 32, 32) on the CPU, not {patches.dtype} "
+            f"{tuple(patches.shape)} on {patches.device}: use the engine eager."
+        )
+    if patches.requires_grad:
+        raise InputError("the engine native gives no gradient of the patches: use the engine eager.")
     threads = torch.get_num_threads()
     if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters):
         made: Tensor = _Maps.apply(patches, threads, spare, *parameters)
@@ -39,7 +62,7 @@ def describe(encoder: SDGMNet, patches: Tensor) -> Tensor:
 
 
 def _forward(patches: Tensor, packed: Tensor, kept: Tensor | None, threads: int) -> Tensor:
-    made = torch.empty(len(patches), *SDGMNet.feature_shape)
+    made = torch.empty(len(patches), *SDGMNet.feature_shape, **PLAIN)
     where = None if kept is None else kept.data_ptr()
     _library().sdgmnet_forward(packed.data_ptr(), patches.data_ptr(), len(patches), made.data_ptr(), where, threads)
     return made
@@ -65,19 +88,23 @@ class _Maps(torch.autograd.Function):
         lanes = native.sdgmnet_lanes()
         turned = torch.cat([pack_filter(weights.transpose(0, 1), lanes) for weights in reversed(parameters[8::5])])
         upstream = upstream.contiguous()
-        gradients = torch.zeros(ctx.threads, len(packed))
+        gradients = torch.zeros(ctx.threads, len(packed), **PLAIN)
         native.sdgmnet_backward(
             packed.data_ptr(), turned.data_ptr(), patches.data_ptr(), len(patches), kept.data_ptr(),
             upstream.data_ptr(), gradients.data_ptr(), ctx.threads,
         )  # fmt: skip
-        if ctx.spare is not None:
+        if ctx.spare is not None and all(one is not kept for one in ctx.spare):
             ctx.spare.append(kept)
         return None, None, None, *unpack(gradients.sum(0), parameters, lanes)
 
 
 def _memory(count: int, floats: int, spare: list[Tensor] | None) -> Tensor:
     found = next((place for place, one in enumerate(spare or []) if one.shape == (count, floats)), None)
-    return torch.empty(count, floats) if spare is None or found is None else spare.pop(found)
+    if spare is None or found is None:
+        return torch.empty(count, floats, **PLAIN)
+    lent = spare.pop(found)
+    torch.autograd.graph.increment_version(lent)  # a graph that was kept from before must not use it: torch will say so
+    return lent
 
 
 def pack(parameters: Sequence[Tensor], lanes: int) -> Tensor:

@@ -105,26 +105,38 @@ def _heat_panel(
 
 
 def draw_training(log_path: Path | str, path: Path | str, references: dict[str, float] | None = None) -> None:
-    """A run as curves: FPR@95 on held-out pairs (with horizontal references), angles, powers and active share."""
+    """A run as curves: FPR@95 on held-out pairs (with horizontal references), then what the loss tells.
+
+    SDGM tells angles and powers; a loss that keeps no statistics is drawn by its value.
+    """
     epochs, evaluations = read_log(log_path, "epoch"), read_log(log_path, "evaluation")
-    figure, axes = new_figure(1, 3, 14, 3.6)
+    with_statistics = bool(epochs) and "running_theta_pos_mean" in epochs[0]
+    figure, axes = new_figure(1, 3, 14, 3.6) if with_statistics else new_figure(1, 2, 9.5, 3.6)
     _fpr_panel(axes[0, 0], evaluations, references or {})
+    if with_statistics:
+        _statistics_panels(axes[0, 1], axes[0, 2], epochs)
+    else:
+        axes[0, 1].plot([line["step"] for line in epochs], [line["loss"] for line in epochs])
+        axes[0, 1].set(xlabel="iteration", ylabel="loss", title="loss of the batches")
+    save_figure(figure, path)
+
+
+def _statistics_panels(angles: Axes, powers: Axes, epochs: list[dict[str, Any]]) -> None:
     step = [line["step"] for line in epochs]
     for name, label, color in (("theta_pos", r"$\theta^+$", POSITIVE), ("theta_neg", r"$\theta^-$", NEGATIVE)):
         mean = np.array([line[f"running_{name}_mean"] for line in epochs])
         std = np.array([line[f"running_{name}_std"] for line in epochs])
-        axes[0, 1].plot(step, mean, color=color, label=label)
-        axes[0, 1].fill_between(step, mean - std, mean + std, color=color, alpha=0.15, linewidth=0)
-    axes[0, 1].set(xlabel="iteration", ylabel="radians", title="running mean and std of the angles")
-    axes[0, 1].legend()
+        angles.plot(step, mean, color=color, label=label)
+        angles.fill_between(step, mean - std, mean + std, color=color, alpha=0.15, linewidth=0)
+    angles.set(xlabel="iteration", ylabel="radians", title="running mean and std of the angles")
+    angles.legend()
     for name, label, color in (("power_pos", r"$P^+$", POSITIVE), ("power_neg", r"$P^-$", NEGATIVE)):
-        axes[0, 2].plot(step, [line[name] for line in epochs], color=color, label=f"{label} of the batches")
-        axes[0, 2].plot(
+        powers.plot(step, [line[name] for line in epochs], color=color, label=f"{label} of the batches")
+        powers.plot(
             step, [line[f"running_{name}"] for line in epochs], color=color, linestyle="--", label=f"running {label}"
         )
-    axes[0, 2].set(xlabel="iteration", ylabel="power", title="powers", yscale="log")
-    axes[0, 2].legend(fontsize="small")
-    save_figure(figure, path)
+    powers.set(xlabel="iteration", ylabel="power", title="powers", yscale="log")
+    powers.legend(fontsize="small")
 
 
 def _fpr_panel(axis: Axes, evaluations: list[dict[str, Any]], references: dict[str, float]) -> None:

@@ -5,7 +5,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from sdgmnet.data.augmentation import Augmentation
 from sdgmnet.errors import InputError
@@ -14,6 +14,7 @@ from sdgmnet.loss import LOSSES
 from sdgmnet.training.engine import Engine
 
 PAPER_ITERATIONS = 200_000
+SDGM_MARGIN = 0.6
 EPOCHS = 200  # an epoch is 1/200 of a run, whatever its length
 # What may change between the parts of a run without changing its bits.
 FREE_ON_RESUME = ("data", "checkpoint_every", "tensorboard")  # the content of the data is compared by itself
@@ -43,7 +44,7 @@ class TrainConfig:
     """paper: turns within 5 degrees, crops, quarter turns, flips. strong: more of it, and light, blur, noise, JPEG."""
     loss: str = "sdgm"
     """One of the losses in sdgmnet.loss.LOSSES."""
-    margin: float = 0.6
+    margin: float = SDGM_MARGIN
     """m of Eq. (11): the share of triplets taken to be easy enough."""
     alpha: float = 0.9
     """Attenuation of the positive power, Eq. (13)."""
@@ -90,6 +91,12 @@ class TrainConfig:
         for name, value in dataclasses.asdict(self).items():
             _demand(not isinstance(value, float) or math.isfinite(value), name, "must be a finite number", str(value))
         _demand(self.loss in LOSSES, "loss", f"must be one of {', '.join(LOSSES)}", self.loss)
+        for name, choices in (("engine", Engine), ("augmentation", Augmentation)):
+            known = get_args(choices)
+            _demand(getattr(self, name) in known, name, f"must be one of {', '.join(known)}", getattr(self, name))
+        _demand(
+            self.loss == "sdgm" or self.margin == SDGM_MARGIN, "margin", "is SDGM's and cannot be set here", self.margin
+        )
         for name in ("iterations", "batch_size"):
             _demand(getattr(self, name) >= 1, name, "must be at least 1", getattr(self, name))
         for name in ("threads", "chunk_size", "evaluations", "evaluation_pairs", "checkpoint_every"):

@@ -1,7 +1,7 @@
 """How the trunk of an encoder runs in training: by torch or natively, keeping its activations or computing them again."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -20,6 +20,8 @@ NATIVE_CHUNK = 1024  # keeps to the cache by itself: the fewer calls, the better
 
 def choose_engine(name: Engine, device: torch.device) -> Engine:
     """The engine to write into the configuration: a matter of what is there, never of timing."""
+    if name not in get_args(Engine):
+        raise InputError(f"--engine is one of {', '.join(get_args(Engine))}, not {name!r}.")
     if name == "auto":
         return "native" if device.type == "cpu" and library() is not None else "eager"
     if name == "native" and device.type != "cpu":
@@ -40,10 +42,10 @@ def build_trunk(encoder: SDGMNet, engine: str, recompute: bool = False) -> Trunk
 
     spare: list[Tensor] = []
 
-    def fast(patches: Tensor, keep: Tensor | None) -> Tensor:
+    def native_trunk(patches: Tensor, keep: Tensor | None) -> Tensor:
         return encoder.reduce(native.maps(encoder, patches, spare), keep)
 
-    trunk: Trunk = fast if engine == "native" else plain
+    trunk: Trunk = native_trunk if engine == "native" else plain
     if not recompute:
         return trunk
 

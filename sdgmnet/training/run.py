@@ -102,8 +102,8 @@ def choose_device(name: str) -> torch.device:
 
 
 def build_loss(config: TrainConfig) -> nn.Module:
-    if config.loss != "sdgm":
-        return LOSSES[config.loss]()
+    if config.loss == "hardnet":  # its margin is 1, as published; SDGM's m is another thing
+        return LOSSES["hardnet"](min_negative_angle=config.min_negative_angle)
     return LOSSES["sdgm"](
         margin=config.margin,
         alpha=config.alpha,
@@ -147,10 +147,12 @@ def iterate_once(run: Run) -> float:
 
 def evaluate(run: Run, tests: Sequence[PatchSet]) -> dict[str, float]:
     """FPR@95 of the encoder as it is now on each held-out set, and their mean."""
-    scores = {}
+    scores, engine = {}, choose_engine(run.config.engine, run.device)
     for patchset in tests:
         pairs = some_pairs(patchset, run.config.most_evaluation_pairs)
-        distances, labels = pair_distances(lambda p: describe_patches(run.encoder, p), patchset.patches, pairs)
+        distances, labels = pair_distances(
+            lambda p: describe_patches(run.encoder, p, engine=engine), patchset.patches, pairs
+        )
         scores[patchset.name] = fpr_at_recall(distances, labels)
     return {**scores, "mean": float(np.mean(list(scores.values())))}
 

@@ -261,3 +261,8 @@ def test_both_patches_of_a_pair_share_turn_and_flip() -> None:
     counts = np.bincount(np.concatenate(shown), minlength=8)
     expected = 3 * count * np.array([1, 1, 1, 1, 2, 2, 2, 2]) / 12
     assert ((counts - expected) ** 2 / expected).sum() < 7 + 5 * math.sqrt(14)
+
+
+def test_an_augmentation_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(InputError, match="one of none, paper, strong"):
+        PairSampler([noise_set()], seed=0).batch(0, 4, augmentation="storng")  # type: ignore[arg-type]

@@ -58,3 +58,10 @@ def test_missing_parts_are_said(tmp_path: Path) -> None:
     (tmp_path / "one" / "1.png").unlink()
     with pytest.raises(InputError, match="H_1_2 cannot be read"):
         read_sequences(tmp_path)
+
+
+def test_gaps_are_said(tmp_path: Path) -> None:
+    write(tmp_path / "wall", 4)
+    (tmp_path / "wall" / "3.png").unlink()
+    with pytest.raises(InputError, match="holds picture 4 but not picture 3"):
+        read_sequences(tmp_path)

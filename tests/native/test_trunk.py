@@ -3,6 +3,7 @@
 import copy
 import ctypes
 import platform
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sdgmnet.encoders import SDGMNet
+from sdgmnet.errors import InputError
 from sdgmnet.inference import describe_patches
 from sdgmnet.native import build, trunk
 from sdgmnet.native.build import library
@@ -98,7 +100,10 @@ def test_gradients_are_those_of_finite_differences(encoder: SDGMNet) -> None:
         assert numeric == pytest.approx(own.grad.double().norm().item(), rel=5e-3, abs=1e-3), name
 
 
-def test_same_bits_every_time_and_whatever_the_company(encoder: SDGMNet) -> None:
+@pytest.mark.parametrize("threads", [1, 3])
+def test_same_bits_every_time_and_whatever_the_company(encoder: SDGMNet, threads: int) -> None:
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr(torch, "get_num_threads", lambda: threads)
     patches = torch.rand(37, 1, 32, 32)
     with torch.no_grad():
         whole = trunk.maps(encoder, patches)
@@ -110,6 +115,7 @@ def test_same_bits_every_time_and_whatever_the_company(encoder: SDGMNet) -> None
         encoder.zero_grad()
         trunk.maps(encoder, patches).backward(upstream)
         rows.append(torch.cat([gradient.flatten() for gradient in gradients(encoder).values()]))
+    monkey.undo()
     assert torch.equal(*rows)
 
 
@@ -164,9 +170,70 @@ def test_only_what_it_was_written_for(encoder: SDGMNet) -> None:
     class Wider(SDGMNet):
         pass
 
+    def changed(how: Callable[[SDGMNet], object]) -> SDGMNet:
+        other = copy.deepcopy(encoder)
+        how(other)
+        return other
+
     assert trunk.is_available(encoder)
     assert not trunk.is_available(Wider())
-    assert not trunk.is_available(copy.deepcopy(encoder).double())
+    for how in (
+        lambda other: other.double(),
+        lambda other: other.middle.double(),
+        lambda other: setattr(other.first[1], "epsilon", 1e-3),
+        lambda other: other.middle.register_forward_hook(lambda *_: None),
+        lambda other: setattr(other.middle[0], "0", torch.nn.Conv2d(32, 32, 5)),
+    ):
+        assert not trunk.is_available(changed(how))
+
+
+@pytest.mark.parametrize(
+    "patches",
+    [
+        torch.rand(2, 1, 32, 32).double(),
+        torch.rand(2, 1, 32, 32).half(),
+        torch.rand(2, 1, 64, 64),
+        torch.rand(2, 1, 32, 32, requires_grad=True),
+    ],
+)
+def test_patches_it_cannot_take_are_refused(encoder: SDGMNet, patches: Tensor) -> None:
+    with pytest.raises(InputError, match="use the engine eager"):
+        trunk.maps(encoder, patches)
+
+
+def test_torchs_defaults_do_not_matter(encoder: SDGMNet) -> None:
+    patches, upstream = torch.rand(4, 1, 32, 32), torch.randn(4, 128, 8, 8)
+    expected = trunk.maps(encoder, patches)
+    try:
+        torch.set_default_dtype(torch.bfloat16)
+        with torch.device("meta"):
+            made = trunk.maps(encoder, patches)
+            made.backward(upstream)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(made, expected)
+
+
+def test_a_graph_kept_for_later_cannot_use_memory_lent_again(encoder: SDGMNet) -> None:
+    spare: list[Tensor] = []
+    patches, upstream = torch.rand(4, 1, 32, 32), torch.randn(4, 128, 8, 8)
+    first = trunk.maps(encoder, patches, spare)
+    first.backward(upstream, retain_graph=True)
+    first.backward(upstream, retain_graph=True)
+    assert len(spare) == 1
+    trunk.maps(encoder, torch.rand(4, 1, 32, 32), spare)
+    with pytest.raises(RuntimeError, match="inplace operation"):
+        first.backward(upstream)
+
+
+def test_a_threshold_that_is_not_a_number_is_not_hidden(encoder: SDGMNet) -> None:
+    for place in (encoder.input[1].tau, encoder.middle[2][2].tau):
+        broken = copy.deepcopy(encoder)
+        for name, parameter in broken.named_parameters():
+            if parameter.shape == place.shape and name.endswith("tau"):
+                parameter.data[0] = float("nan")
+        with torch.no_grad():
+            assert torch.isnan(trunk.maps(broken, torch.rand(1, 1, 32, 32))).any()
 
 
 @pytest.mark.parametrize("size", [32, 64])

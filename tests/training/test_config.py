@@ -69,3 +69,12 @@ def test_config_of_another_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"colour": 1}')
     with pytest.raises(InputError, match="config.json"):
         TrainConfig.load(tmp_path / "config.json")
+
+
+def test_engine_augmentation_and_margin_are_checked() -> None:
+    with pytest.raises(InputError, match="--engine must be one of auto, eager, native"):
+        TrainConfig(engine="magic")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="--augmentation must be one of none, paper, strong"):
+        TrainConfig(augmentation="storng")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="--margin is SDGM's"):
+        TrainConfig(loss="hardnet", margin=0.5)
