@@ -27,14 +27,14 @@ from sdgmnet.training.loop import train
 class DemoArguments:
     """Train the full encoder from nothing on embedded pictures, measure it beside SIFT, and draw what happened.
 
-    Takes about four minutes on two CPU cores. The training pictures and the test pictures are different ones. A run of
+    Takes three to four minutes on two CPU cores. The training pictures and the test pictures are different ones. A run of
     minutes needs settings of its own: small batches, learning rate 0.1, dropout 0.1, and no augmentation, since the views
     of the pictures differ enough as they are. The rest is the paper's.
     """
 
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("demo")
     """Folder for the table and the pictures. An earlier demo's run in it is replaced."""
-    iterations: int = 380
+    iterations: int = 700
     """Length of the training; more is better."""
     batch_size: int = 64
     """Matching pairs in a batch."""
