@@ -159,7 +159,7 @@ def make_scene(
         if opened.origin.get("options") != origin["options"]:
             raise InputError(f"{target} was made with other options: choose another -o, or remove it.")
         return read_json(record) if record.exists() else {"scene": scene.name, "patches": len(opened)}
-    times = Times(place / "seconds.json")
+    times = Times(place / f"seconds.{options.source}.json")
     same_photos_or_error(scene, place / "inputs.json", options)
     count = len(scene.photos)
     with times.of("sparse"):
