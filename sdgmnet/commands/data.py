@@ -1,6 +1,7 @@
 """`sdgmnet data ...`."""
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -116,6 +117,14 @@ def photos(words: list[str]) -> None:
     for name in ("keypoints", "size", "dense_size", "threads"):
         if getattr(arguments, name) < 1:
             raise InputError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(arguments, name)}.")
+    if arguments.dense_size < 64 or arguments.size < 64:
+        raise InputError("--size and --dense-size must be at least 64 pixels.")
+    if not 0 <= arguments.seed < 2**31:
+        raise InputError(f"--seed must lie in [0, 2^31), not {arguments.seed}.")
+    if not 0 < arguments.smallest_scale < float("inf") or arguments.all_pairs < 0:
+        raise InputError("--smallest-scale must be a positive number and --all-pairs not negative.")
+    if find_spec("pycolmap") is None:
+        raise InputError("photos are reconstructed by pycolmap, which is not installed: pip install 'sdgmnet[sfm]'.")
     torch.set_num_threads(arguments.threads)
     sparse = SparseOptions(
         size=arguments.size,
@@ -153,7 +162,7 @@ def photos(words: list[str]) -> None:
         )
     for row in rows:
         sheet = arguments.out / f"{row['scene']}.png"
-        if not sheet.exists():
+        if not sheet.exists() or sheet.stat().st_mtime < (arguments.out / row["scene"] / "set.json").stat().st_mtime:
             draw_easy_and_hard(PatchSet.open(arguments.out / row["scene"]), sheet)
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
     for row in rows:

@@ -4,6 +4,7 @@ A scene's work lies in a folder of its own, each finished step under its final n
 repeated, and the set ends with the same bits.
 """
 
+import errno
 import hashlib
 import json
 import math
@@ -152,15 +153,19 @@ def make_scene(
 ) -> dict[str, Any]:
     """The PatchSet of a scene in out/<name>, its work below work/<name>; returns the row of the summary."""
     meter = meter or Meter()
+    keep_apart(scene, out / scene.name, work / scene.name)
     target, place, record = out / scene.name, work / scene.name, work / f"{scene.name}.{options.source}.json"
-    origin = {"source": "photos", "options": options.described()}
+    photos = digests(scene)
+    origin = {"source": "photos", "options": options.described(), "photos": hashed(photos)}
     if is_patchset(target):
         opened = PatchSet.open(target)
         if opened.origin.get("options") != origin["options"]:
             raise InputError(f"{target} was made with other options: choose another -o, or remove it.")
+        if opened.origin.get("photos") != origin["photos"]:
+            raise InputError(f"{target} was made from other photos: choose another -o, or remove it.")
         return read_json(record) if record.exists() else {"scene": scene.name, "patches": len(opened)}
     times = Times(place / f"seconds.{options.source}.json")
-    same_photos_or_error(scene, place / "inputs.json", options)
+    same_photos_or_error(photos, place / "inputs.json", options)
     count = len(scene.photos)
     with times.of("sparse"):
         found = reconstruct(
@@ -205,7 +210,7 @@ def make_scene(
     row = {
         "scene": scene.name,
         "photos": count,
-        "registered": sum(found["models"]),
+        "registered": len({view.name for model in models for view in load_scene(model / "scene.npz").views}),
         "models": len(models),
         "pairs": found["pairs"],
         "broken": found["broken"],
@@ -263,12 +268,38 @@ def peak_memory() -> int:
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def same_photos_or_error(scene: Scene, path: Path, options: PhotoOptions) -> None:
+def keep_apart(scene: Scene, target: Path, place: Path) -> None:
+    """Nothing is ever written or removed where the photos are, nor in a folder that holds something else."""
+    photos = scene.folder.resolve()
+    for folder in (target.resolve(), place.resolve()):
+        if folder == photos or folder in photos.parents or photos in folder.parents:
+            raise InputError(
+                f"{folder} and the photos in {scene.folder} would mix: choose another -o, or another --work."
+            )
+    if target.exists() and not is_patchset(target):
+        raise InputError(f"{target} is there and is no PatchSet: choose another -o, or remove it.")
+    if place.is_dir() and any(place.iterdir()) and not (place / "inputs.json").exists():
+        raise InputError(f"{place} holds something else: choose another --work, or remove it.")
+
+
+def digests(scene: Scene) -> list[list[str]]:
+    """Name and content of each photo; one that cannot be read is told of when its turn comes."""
+    found = []
+    for name in scene.photos:
+        try:
+            found.append([name, hashlib.sha1((scene.folder / name).read_bytes()).hexdigest()])
+        except OSError as error:
+            found.append([name, f"cannot be read: {error.strerror}"])
+    return found
+
+
+def hashed(photos: list[list[str]]) -> str:
+    return hashlib.sha256(json.dumps(photos).encode()).hexdigest()
+
+
+def same_photos_or_error(photos: list[list[str]], path: Path, options: PhotoOptions) -> None:
     """Work goes on only with the photos and the options that it was begun with."""
-    inputs = {
-        "sparse": options.described()["sparse"],
-        "photos": [[name, hashlib.sha1((scene.folder / name).read_bytes()).hexdigest()] for name in scene.photos],
-    }
+    inputs = {"sparse": options.described()["sparse"], "photos": photos}
     if not path.exists():
         write_json(path, inputs)
     elif read_json(path) != inputs:
@@ -351,14 +382,12 @@ def find_points(
     pixels = judge_keypoints(anchored, depths_of, first, pairs[asked], rule)[1]
     distance[keep[asked]] = np.where(np.isfinite(pixels), pixels, np.nan)
     order = keep[np.lexsort((row[keep], view[keep]))]
-    return Points(
-        view[order],
-        keypoints.select(row[order]),
-        numbers[point_of[order]],
-        distance[order],
-        detected[order],
-        conflicts_of(found.close, numbers[point]),
+    places, point_there = keypoints.select(row[order]), numbers[point_of[order]]
+    # Carried places are compared as well: two points may come to lie on one spot of a view where neither was detected.
+    close = np.concatenate(
+        [conflicts_of(found.close, numbers[point]), close_points(places, view[order], point_there, rule)]
     )
+    return Points(view[order], places, point_there, distance[order], detected[order], np.unique(close, axis=0))
 
 
 class Carry(NamedTuple):
@@ -462,13 +491,14 @@ def write_scene(
     """One PatchSet of all models, whose points and images are numbered one after the other."""
     images: list[str] = []
     rows, conflicts, next_point = [], [np.empty((0, 2), dtype=np.int64)], 0
+    shown: set[str] = set()  # COLMAP may put a photo into two models, which know nothing of each other's points
     scenes = [load_scene(model / "scene.npz") for model in models]
     origin = {**origin, "images": [f"{model.name}/{view.name}" for model, scene in zip(models, scenes, strict=True)
                                    for view in scene.views]}  # fmt: skip
     with write_patchset(target, name, origin) as writer:
         for model, scene, points in zip(models, scenes, made, strict=True):
             for index, view in enumerate(scene.views):
-                here = np.flatnonzero(points.view == index)
+                here = np.flatnonzero((points.view == index) & (view.name not in shown))
                 keypoints = points.keypoints.select(here)
                 picture = (
                     read_gray(model / "images" / view.name, upright=False)
@@ -488,6 +518,7 @@ def write_scene(
                 row["distance"], row["detected"] = points.distance[here], points.detected[here]
                 rows.append(row)
                 images.append(view.name)
+                shown.add(view.name)
             conflicts.append(points.conflicts + next_point)
             next_point += int(points.point.max(initial=-1)) + 1
         observations = np.concatenate(rows)
@@ -524,7 +555,9 @@ def make_patchsets(
     for scene in scenes:
         try:
             rows.append(make_scene(scene, out, work, options, meter))
-        except (InputError, Stopped) as error:
+        except (InputError, Stopped, OSError) as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise  # no other scene would fare better
             failures.append(Failure(scene.name, str(error)))
         else:
             if discard_work:

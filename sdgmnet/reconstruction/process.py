@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ def run_alone(step: str, log: Path, **arguments: Any) -> Any:
     log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, log.open("ab") as output:
         answer = Path(folder) / "answer.json"
-        command = [sys.executable, "-m", __name__, step, str(answer), json.dumps(arguments)]
+        given = Path(folder) / "arguments.json"  # a command line would be too short for the names of many photos
+        given.write_text(json.dumps(arguments))
+        command = [sys.executable, "-m", __name__, step, str(answer), str(given)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT) as child:
             try:
                 code = child.wait()
@@ -41,13 +44,14 @@ def run_alone(step: str, log: Path, **arguments: Any) -> Any:
         raise InputError(said["error"])
     if code != 0 or "result" not in said:
         lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
-        raise StepFailed(f"{step.split(':')[1]} ended with code {code}; the end of {log}:\n" + "\n".join(lines))
+        name = str(arguments.get("place", step)).split(":")[-1]
+        raise StepFailed(f"{name} ended with code {code}; the end of {log}:\n" + "\n".join(lines))
     return said["result"]
 
 
 def _end_with_parent() -> None:
     with contextlib.suppress(OSError):
-        sys.stdin.buffer.read()  # returns only when the parent is gone
+        os.read(0, 1)  # returns only when the parent is gone
     os._exit(1)
 
 
@@ -60,10 +64,15 @@ def _serve(step: str, answer: Path, arguments: dict[str, Any]) -> None:
         said = {"result": getattr(importlib.import_module(module), function)(**arguments)}
     except InputError as error:
         said = {"error": str(error)}
+    except BaseException:
+        # Leave at once: a shutdown beside the waiting thread aborts, and buries the reason under a stack of addresses.
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
     answer.write_text(json.dumps(said))
     sys.stdout.flush()
     os._exit(0)  # past the destructors of two libraries that share symbols
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]))
+    _serve(sys.argv[1], Path(sys.argv[2]), json.loads(Path(sys.argv[3]).read_text()))

@@ -149,7 +149,8 @@ def prepare_photos(folder: str, names: Sequence[str], work: str, options: dict[s
             else:
                 side = (max(1, round(width * scale)), max(1, round(height * scale)))
                 smaller = cv2.resize(picture, side, interpolation=cv2.INTER_AREA) if scale < 1 else picture
-                cv2.imwrite(str(copy), smaller, [cv2.IMWRITE_JPEG_QUALITY, 97])
+                coded = cv2.imencode(copy.suffix, smaller, [cv2.IMWRITE_JPEG_QUALITY, 97])[1]
+                copy.write_bytes(coded.tobytes())  # unlike OpenCV's own writing, this says when the disk is full
                 width, height = side
             kept.append(
                 {
@@ -207,8 +208,12 @@ def extract(work: str, options: dict[str, Any]) -> dict[str, Any]:
 
     photos = read_json(Path(work) / "photos.json")["photos"]
     folder, target = Path(work) / "photos", Path(work) / "features.db"
-    if len(photos) < 2:
-        raise InputError(f"{len(photos)} readable photo(s): a scene needs at least two photos that overlap.")
+    if len(photos) < options["smallest_model"]:
+        broken = read_json(Path(work) / "photos.json")["broken"]
+        left_out = "".join(f" {name} {reason}." for name, reason in broken)
+        raise InputError(
+            f"{len(photos)} readable photo(s): a scene needs at least {options['smallest_model']} that overlap.{left_out}"
+        )
     with new_file(target) as part:
         with pycolmap.Database.open(part):
             pass

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,9 @@ from sdgmnet.data.patchset import PatchSet, pairs_in
 from sdgmnet.data.photos import (
     PhotoOptions,
     Points,
+    close_points,
     find_scenes,
+    keep_apart,
     load_points,
     make_patchsets,
     points_by_geometry,
@@ -27,6 +30,7 @@ from sdgmnet.data.photos import (
 from sdgmnet.errors import InputError
 from sdgmnet.reconstruction.maps import write_map
 from sdgmnet.reconstruction.sparse import SparseOptions
+from sdgmnet.reconstruction.views import load_scene, save_scene
 from tests.reconstruction.planes import write_photos
 from tests.reconstruction.rendered import Rendered, cast, write_workspace
 
@@ -112,8 +116,43 @@ def test_points_are_found_once(model: Path, points: Points) -> None:
     assert load_points(model / "points.npz", "other options") is None
 
 
-def test_two_models_make_one_set(model: Path, points: Points, tmp_path: Path) -> None:
+def test_a_photo_in_two_models_is_shown_once(model: Path, points: Points, tmp_path: Path) -> None:
+    """Its places would otherwise be points of two numbers, and negatives of themselves."""
     write_scene(tmp_path / "set", "two", {}, [model, model], [points, points])
+    assert len(PatchSet.open(tmp_path / "set")) == len(points.view)
+
+
+@pytest.mark.parametrize("place", ["photos/s", "photos", "photos/s/deep"])
+def test_work_never_mixes_with_the_photos(tmp_path: Path, place: str) -> None:
+    """What is removed before a step must not be somebody's photos."""
+    (tmp_path / "photos/s/deep").mkdir(parents=True)
+    (tmp_path / "photos/s/1.png").write_bytes(b"photo")
+    scene = find_scenes(tmp_path / "photos")[0]
+    for target, work in ((tmp_path / place, tmp_path / "work"), (tmp_path / "out", tmp_path / place)):
+        with pytest.raises(InputError, match="would mix"):
+            keep_apart(scene, target, work)
+    keep_apart(scene, tmp_path / "out", tmp_path / "work")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/thesis.txt").touch()
+    with pytest.raises(InputError, match="holds something else"):
+        keep_apart(scene, tmp_path / "out", tmp_path / "work")
+
+
+def test_carried_places_on_one_spot_are_conflicts(points: Points) -> None:
+    close = close_points(points.keypoints, points.view, points.point, Rule())
+    known = {tuple(pair) for pair in points.conflicts.tolist()}
+    assert len(close)
+    assert all(tuple(pair) in known for pair in close.tolist())
+
+
+def test_two_models_make_one_set(model: Path, points: Points, tmp_path: Path) -> None:
+    other, scene = tmp_path / "1", load_scene(model / "scene.npz")
+    (other / "images").mkdir(parents=True)
+    for view in scene.views:
+        shutil.copyfile(model / "images" / view.name, other / "images" / f"again_{view.name}")
+    renamed = tuple(view._replace(name=f"again_{view.name}") for view in scene.views)
+    save_scene(scene._replace(views=renamed), other / "scene.npz")
+    write_scene(tmp_path / "set", "two", {}, [model, other], [points, points])
     made = PatchSet.open(tmp_path / "set")
     count, most = len(points.view), points.point.max() + 1
     assert len(made) == 2 * count
@@ -181,7 +220,7 @@ def test_from_photos_to_patches_with_a_failed_scene_and_a_kill(
     assert main([*words, "-o", str(tmp_path / "killed")]) == 0
     said = capsys.readouterr()
     assert before == ((work / "photos/00.png").stat().st_mtime_ns, (work / "features.json").stat().st_mtime_ns)
-    assert "alone skipped: 1 readable photo(s): a scene needs at least two photos that overlap." in said.err
+    assert "alone skipped: 1 readable photo(s): a scene needs at least 5 that overlap." in said.err
     assert "boards" in said.out
     assert (tmp_path / "killed/boards.png").stat().st_size > 10000
     results = json.loads((tmp_path / "killed/results.json").read_text())

@@ -112,7 +112,7 @@ def test_photos_that_do_not_overlap_are_said_so(tmp_path: Path) -> None:
 
 def test_one_photo_is_too_few(tmp_path: Path) -> None:
     write_photos(tmp_path / "photos", count=1)
-    with pytest.raises(InputError, match="at least two photos"):
+    with pytest.raises(InputError, match="a scene needs at least 5"):
         reconstruct(tmp_path / "photos", ["00.png"], tmp_path / "work", OPTIONS, quiet)
 
 
