@@ -55,3 +55,8 @@ def test_training_bench_runs_small() -> None:
     timings = speed.training(8, repeats=1, engine="eager")
     assert set(timings) == {"ours", "plain", "limit"}
     assert all(timing.median > 0 for timing in timings.values())
+
+
+def test_best_batch_is_the_quickest() -> None:
+    calls = {16: lambda: time.sleep(0.02), 64: lambda: time.sleep(0.001), 256: lambda: time.sleep(0.01)}
+    assert speed.best_batch(calls) == 64
