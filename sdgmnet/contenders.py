@@ -1,4 +1,4 @@
-"""What can be evaluated, by one grammar: `[label=]spec`, spec being `sift`, `rootsift`, `tfeat:FILE` or a path to weights."""
+"""What can be evaluated, by one grammar: `[label=]spec`, spec being `sift`, `rootsift`, `tfeat:FILE`, or weights."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.handcrafted import rootsift, rootsift_of_image, sift, sift_of_image
 from sdgmnet.inference import describe_patches
-from sdgmnet.pretrained import load_encoder, load_tfeat
+from sdgmnet.pretrained import ALIAS, load_encoder, load_tfeat, shipped_names
 
 DescribeFn = Callable[[np.ndarray], np.ndarray]
 HANDCRAFTED = {"sift": (sift, sift_of_image), "rootsift": (rootsift, rootsift_of_image)}
@@ -29,7 +29,8 @@ class Contender(NamedTuple):
 def split_label(text: str) -> tuple[str, str]:
     """Label and spec. Either may hold a "=" itself: the cut is the first that leaves something there is."""
     cuts = [("", text)] + [(text[:i], text[i + 1 :]) for i, letter in enumerate(text) if letter == "="]
-    there = (cut for cut in cuts if cut[1] in HANDCRAFTED or (cut[1] and Path(cut[1].removeprefix(TFEAT)).exists()))
+    names = {*HANDCRAFTED, ALIAS, *shipped_names()}
+    there = (cut for cut in cuts if cut[1] in names or (cut[1] and Path(cut[1].removeprefix(TFEAT)).exists()))
     return next(there, cuts[min(1, len(cuts) - 1)])
 
 
@@ -42,11 +43,11 @@ def parse_contender(text: str) -> Contender:
         tfeat = load_tfeat(spec.removeprefix(TFEAT))
         return Contender(label or "tfeat", lambda patches: describe_patches(tfeat, patches), ())
     path = Path(spec)
-    if path.suffix == ".safetensors" or path.is_dir():
-        encoder, card = load_encoder(path)
+    if path.suffix == ".safetensors" or path.is_dir() or spec in {ALIAS, *shipped_names()}:
+        encoder, card = load_encoder(spec)
         name = label or (path.resolve().name if path.is_dir() else path.stem)
         return Contender(name, lambda patches: describe_patches(encoder, patches), tuple(card.get("trained_on") or ()))
     raise InputError(
-        f"{text!r} is no contender: give sift, rootsift, tfeat:FILE, a .safetensors file or the folder of a training run, "
-        "with an optional label in front, as in mine=runs/one."
+        f"{text!r} is no contender: give sift, rootsift, {ALIAS} (the best weights that ship), tfeat:FILE, a .safetensors "
+        "file or the folder of a training run, with an optional label in front, as in mine=runs/one."
     )

@@ -1,6 +1,7 @@
 """Encoders: patches -> unit descriptors."""
 
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -119,6 +120,24 @@ class SDGMNet(nn.Module):
 
     def check_patches(self, patches: Tensor) -> None:
         _check_patches(patches, self.patch_size)
+
+    @staticmethod
+    def from_pretrained(source: Path | str | None = None) -> "SDGMNet":
+        """An encoder with trained weights, in eval mode. Nothing is downloaded.
+
+        Args:
+            source: a name of weights that ship with the package, a .safetensors file, the folder of a training run, or a
+                folder in Hugging Face's layout (config.json and model.safetensors). None: the best that ship.
+        """
+        from sdgmnet.pretrained import ALIAS, load_encoder
+
+        return load_encoder(ALIAS if source is None else source)[0]
+
+    def save_pretrained(self, folder: Path | str, card: dict[str, Any] | None = None) -> None:
+        """Write model.safetensors and config.json, Hugging Face's layout; `card` says where the weights come from."""
+        from sdgmnet.pretrained import save_folder
+
+        save_folder(self, folder, card)
 
 
 class TFeat(nn.Module):

@@ -1,4 +1,8 @@
-"""Weights on disk: safetensors and a small JSON card. Loading never runs code."""
+"""Weights on disk: safetensors and a small JSON card. Loading never runs code.
+
+A source of weights is a name of those that ship with the package, a .safetensors file, the folder of a training run (its best
+weights), or a folder in Hugging Face's layout (config.json and model.safetensors).
+"""
 
 import json
 from pathlib import Path
@@ -12,6 +16,11 @@ from sdgmnet.encoders import ENCODERS, SDGMNet, TFeat
 from sdgmnet.errors import InputError
 from sdgmnet.files import new_file, write_json
 
+SHIPPED = Path(__file__).parent / "weights"
+BEST = "sdgmnet-photos"
+ALIAS = "sdgmnet"  # the best of those that ship
+MODEL = "model.safetensors"
+
 
 def save_encoder(encoder: SDGMNet, path: Path | str, card: dict[str, Any]) -> None:
     """Write `path` (.safetensors) with the card inside it, and the card again as readable JSON beside it."""
@@ -24,13 +33,44 @@ def save_encoder(encoder: SDGMNet, path: Path | str, card: dict[str, Any]) -> No
     write_json(path.with_suffix(".json"), card)
 
 
-def load_encoder(path: Path | str) -> tuple[SDGMNet, dict[str, Any]]:
-    """Encoder in eval mode and its card, from a .safetensors file or a run folder (its best weights)."""
-    path = Path(path)
+def save_folder(encoder: SDGMNet, folder: Path | str, card: dict[str, Any] | None = None) -> None:
+    """Hugging Face's layout: model.safetensors, and the card as config.json."""
+    folder = Path(folder)
+    if folder.is_file():
+        raise InputError(f"{folder} is a file: give a folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    save_encoder(encoder, folder / MODEL, {"library_name": "sdgmnet", "dropout": encoder.dropout, **(card or {})})
+    (folder / MODEL).with_suffix(".json").replace(folder / "config.json")
+
+
+def shipped_names() -> list[str]:
+    """Names of the weights that came with the package, the best one first."""
+    found = sorted(path.stem for path in SHIPPED.glob("*.safetensors"))
+    return sorted(found, key=lambda name: name != BEST)
+
+
+def find_weights(source: Path | str) -> Path:
+    """The .safetensors file of a shipped name, of a run folder or of a folder in Hugging Face's layout; or the file itself.
+
+    A folder that happens to have a shipped name is reached as ./name.
+    """
+    if source in {*shipped_names(), ALIAS}:
+        return SHIPPED / f"{BEST if source == ALIAS else source}.safetensors"
+    path = Path(source)
     if path.is_dir():
-        path = path / "best.safetensors"
+        return path / (MODEL if (path / MODEL).exists() else "best.safetensors")
+    return path
+
+
+def load_encoder(source: Path | str = ALIAS) -> tuple[SDGMNet, dict[str, Any]]:
+    """Encoder in eval mode and its card; without a source, the best weights that ship with the package."""
+    path = find_weights(source)
     if not path.is_file():
-        raise InputError(f"{path} does not exist: give a .safetensors file or the folder of a finished run.")
+        names = ", ".join(shipped_names())
+        raise InputError(
+            f"{path} does not exist: give a .safetensors file, the folder of a finished run, a folder with {MODEL}"
+            f"{f', or one of the weights that ship with the package ({names})' if names else ''}."
+        )
     try:
         with safe_open(path, framework="pt") as file:
             card = json.loads((file.metadata() or {}).get("card", '{"encoder": "sdgmnet"}'))
@@ -47,7 +87,7 @@ def load_encoder(path: Path | str) -> tuple[SDGMNet, dict[str, Any]]:
         raise InputError(f"{path} is for the encoder {name!r}; known here: {', '.join(ENCODERS)}.")
     encoder = ENCODERS[name]()
     try:
-        encoder.load_state_dict(tensors)
+        encoder.load_state_dict(tensors)  # copies half precision into single
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:300]
         raise InputError(f"{path} does not fit the encoder {name}: {reason}") from error

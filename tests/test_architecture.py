@@ -17,7 +17,7 @@ ALLOWED = {
     "metrics": set(),
     "resampling": set(),
     "report": set(),
-    "encoders": set(),
+    "encoders": {"pretrained"},  # within from_pretrained and save_pretrained, which people expect on the class
     "handcrafted": {"features.keypoints"},
     "loss": {"sphere"},
     "features.images": set(),

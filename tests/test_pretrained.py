@@ -9,6 +9,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from sdgmnet import pretrained
 from sdgmnet.encoders import SDGMNet
 from sdgmnet.errors import InputError
 from sdgmnet.pretrained import load_encoder, save_encoder
@@ -153,3 +154,64 @@ def test_a_card_names_sets_in_a_list(tmp_path: Path, names: object) -> None:
     save_encoder(SDGMNet(), tmp_path / "one.safetensors", {"trained_on": names})
     with pytest.raises(InputError, match="list of names"):
         load_encoder(tmp_path / "one.safetensors")
+
+
+# Names, folders and Hugging Face's layout
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, encoder: SDGMNet, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package that ships two sets of weights."""
+    torch.manual_seed(1)
+    save_encoder(encoder, tmp_path / "weights" / f"{pretrained.BEST}.safetensors", {"which": "best"})
+    save_encoder(SDGMNet(), tmp_path / "weights" / "aerial.safetensors", {"which": "aerial"})
+    monkeypatch.setattr(pretrained, "SHIPPED", tmp_path / "weights")
+    return tmp_path / "weights"
+
+
+@pytest.mark.usefixtures("shipped")
+def test_shipped_weights_are_loaded_by_name(encoder: SDGMNet) -> None:
+    assert pretrained.shipped_names() == [pretrained.BEST, "aerial"]
+    for source in (None, "sdgmnet", pretrained.BEST):
+        loaded = SDGMNet.from_pretrained(source)
+        assert torch.equal(loaded.last.weight, encoder.last.weight) and not loaded.training
+    assert load_encoder()[1]["which"] == "best"
+    assert load_encoder("aerial")[1]["which"] == "aerial"
+
+
+@pytest.mark.usefixtures("shipped")
+def test_an_unknown_name_is_answered_with_those_there_are() -> None:
+    with pytest.raises(InputError, match=f"{pretrained.BEST}, aerial"):
+        SDGMNet.from_pretrained("naval")
+
+
+def test_a_folder_with_a_shipped_name_is_reached_by_its_path(
+    shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by the bare name: the package's own folder is called sdgmnet, too."""
+    monkeypatch.chdir(tmp_path)
+    SDGMNet.from_pretrained(shipped / "aerial.safetensors").save_pretrained("sdgmnet", {"which": "mine"})
+    assert load_encoder("sdgmnet")[1]["which"] == "best"
+    assert load_encoder("./sdgmnet")[1]["which"] == "mine"
+    assert load_encoder(Path("sdgmnet"))[1]["which"] == "mine"
+
+
+def test_hugging_face_layout_round_trip(tmp_path: Path, encoder: SDGMNet) -> None:
+    encoder.save_pretrained(tmp_path / "model", CARD)
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
+    config = json.loads((tmp_path / "model/config.json").read_text(encoding="utf-8"))
+    assert config["encoder"] == "sdgmnet" and config["trained_on"] == ["liberty"]
+    loaded = SDGMNet.from_pretrained(tmp_path / "model")
+    before, after = encoder.state_dict(), loaded.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    encoder.save_pretrained(tmp_path / "model")  # again, into the same folder
+    with pytest.raises(InputError, match="is a file"):
+        encoder.save_pretrained(tmp_path / "model/config.json")
+
+
+def test_half_precision_becomes_single(tmp_path: Path, encoder: SDGMNet) -> None:
+    halves = {name: t.half() if t.is_floating_point() else t for name, t in encoder.state_dict().items()}
+    loaded, _ = load_encoder(write(tmp_path / "half.safetensors", halves))
+    assert loaded.last.weight.dtype == torch.float32
+    patches = torch.rand(8, 1, 32, 32)
+    assert torch.allclose(loaded(patches), encoder(patches), atol=1e-2)

@@ -20,6 +20,7 @@ from sdgmnet.data.augmentation import (
     turn_and_crop,
 )
 from sdgmnet.data.patchset import PATCH_SIDE, PatchSet
+from sdgmnet.data.pools import Balance, Choice, Pools, choices_of, scene_of
 from sdgmnet.errors import InputError
 from sdgmnet.resampling import halve
 
@@ -27,23 +28,37 @@ from sdgmnet.resampling import halve
 class PairSampler:
     """Batches of N pairs: N distinct points, two distinct patches of each, over several PatchSets as one.
 
-    Every point with at least two patches is equally likely; points that conflict are never drawn together.
+    Points that conflict are never drawn together. With `balance` "points" every point with at least two patches is equally
+    likely, with "scenes" every scene. `views` is how often a scene shows its synthetic views, where it has other patches too;
+    without `carried` only patches of detected keypoints are used.
     """
 
-    def __init__(self, patchsets: Sequence[PatchSet], seed: int) -> None:
+    def __init__(
+        self,
+        patchsets: Sequence[PatchSet],
+        seed: int,
+        *,
+        balance: Balance = "points",
+        views: float = 0.5,
+        carried: bool = True,
+    ) -> None:
         self.patchsets, self.seed = list(patchsets), seed
         self.set_start = np.cumsum([0, *(len(patchset) for patchset in self.patchsets)])
-        order, start, size, conflicts, points = [], [], [], [], 0
+        order, start, size, conflicts, points, rows = [], [], [], [], 0, 0
+        scenes: dict[str, list[Choice]] = {}
         for patchset, offset in zip(self.patchsets, self.set_start, strict=False):
-            by_point = np.argsort(patchset.point_id, kind="stable")
+            used = _used_rows(patchset, carried)
+            by_point = used[np.argsort(patchset.point_id[used], kind="stable")]
             ids, first, count = np.unique(patchset.point_id[by_point], return_index=True, return_counts=True)
             order.append(by_point + offset)
-            start.append(first + offset)
+            start.append(first + rows)
             size.append(count)
             conflicts.append(_renumbered(patchset.conflicts, ids) + points)
-            points += len(ids)
+            usable = np.flatnonzero(count >= 2)
+            scenes.setdefault(scene_of(patchset), []).extend(choices_of(patchset, ids[usable], usable + points))
+            points, rows = points + len(ids), rows + len(by_point)
         self.order, self.start, self.size = np.concatenate(order), np.concatenate(start), np.concatenate(size)
-        self.usable = np.flatnonzero(self.size >= 2)
+        self.pools = Pools(list(scenes.values()), balance, views)
         both_ways = np.concatenate([c for pairs in conflicts for c in (pairs, pairs[:, ::-1])])
         both_ways = both_ways[np.argsort(both_ways[:, 0], kind="stable")]
         self.rivals = both_ways[:, 1]  # of point k: from rivals_start[k] to rivals_start[k + 1]
@@ -52,16 +67,12 @@ class PairSampler:
     def check_batch_size(self, batch_size: int) -> None:
         if batch_size < 2:
             raise InputError(f"a batch needs at least 2 pairs, not {batch_size}.")
-        if batch_size > len(self.usable):
+        usable = self.pools.smallest()
+        if batch_size > usable:
             names = ", ".join(patchset.name for patchset in self.patchsets)
-            smaller = (
-                f"use --batch-size {len(self.usable)} or less, or more data"
-                if len(self.usable) >= 2
-                else "use more data"
-            )
+            smaller = f"use --batch-size {usable} or less, or more data" if usable >= 2 else "use more data"
             raise InputError(
-                f"{names}: only {len(self.usable)} points have two patches, too few for batches of {batch_size} pairs: "
-                f"{smaller}."
+                f"{names}: only {usable} points have two patches, too few for batches of {batch_size} pairs: {smaller}."
             )
 
     def indices(self, step: int, batch_size: int) -> np.ndarray:
@@ -75,13 +86,14 @@ class PairSampler:
         return self.order[self.start[points] + np.stack([first, second])]
 
     def _distinct_points(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        points = rng.choice(self.usable, size=count, replace=False)
+        pool = self.pools.draw(rng)
+        points = rng.choice(pool.points, size=count, replace=False, p=pool.shares)
         for _ in range(100):
             refused = self._refused(points)
             if not refused.any():
                 return points
             kept = points[~refused]
-            fresh = np.setdiff1d(rng.choice(self.usable, size=count, replace=False), kept)
+            fresh = np.setdiff1d(rng.choice(pool.points, size=count, replace=False, p=pool.shares), kept)
             points = np.concatenate([kept, rng.permutation(fresh)[: count - len(kept)]])
         raise InputError(f"could not draw {count} points of which no two conflict: use a smaller --batch-size.")
 
@@ -139,6 +151,14 @@ class PairSampler:
 def _generator(seed: int, step: int, purpose: str) -> np.random.Generator:
     """A random stream of its own for each (seed, step, purpose)."""
     return np.random.default_rng([seed, step, *purpose.encode()])
+
+
+def _used_rows(patchset: PatchSet, carried: bool) -> np.ndarray:
+    """Patches to train on; without `carried`, those of detected keypoints where the set tells them apart."""
+    observations = patchset.observations
+    if carried or observations is None or "detected" not in (observations.dtype.names or ()):
+        return np.arange(len(patchset))
+    return np.flatnonzero(observations["detected"])
 
 
 def _renumbered(conflicts: np.ndarray | None, ids: np.ndarray) -> np.ndarray:

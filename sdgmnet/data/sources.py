@@ -7,6 +7,7 @@ from typing import NamedTuple
 from sdgmnet.data.demo import read_demo
 from sdgmnet.data.patchset import PatchSet, is_patchset, random_test_pairs
 from sdgmnet.data.phototour import is_phototour, read_phototour
+from sdgmnet.data.pools import scene_of
 from sdgmnet.errors import InputError
 
 DRAWN_PAIRS = 5000  # for a held-out set that comes without test pairs
@@ -18,14 +19,18 @@ class Sources(NamedTuple):
 
 
 def open_sources(data: Sequence[str], holdout: Sequence[str] = (), progress: bool = False) -> Sources:
-    """The sets to train on and the held-out ones, by the sets' names. The demo's test pictures are always held out."""
+    """The sets to train on and the held-out ones, by the sets' names. The demo's test pictures are always held out.
+
+    Other sets of a held-out scene, such as synthetic views of its photos, are not trained on either.
+    """
     found = open_patchsets(data, progress)
     held_out = set(holdout) | {"demo-test"}
     unknown = set(holdout) - {patchset.name for patchset in found}
     if unknown:
         names = ", ".join(patchset.name for patchset in found)
         raise InputError(f"--holdout {' '.join(sorted(unknown))}: no such set; --data gives {names}.")
-    train = [patchset for patchset in found if patchset.name not in held_out]
+    scenes = {scene_of(patchset) for patchset in found if patchset.name in held_out}
+    train = [patchset for patchset in found if scene_of(patchset) not in scenes]
     test = [with_pairs(patchset) for patchset in found if patchset.name in held_out]
     if not train:
         raise InputError("every set of --data is held out: nothing is left to train on.")

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from sdgmnet.data.augmentation import Augmentation
+from sdgmnet.data.pools import Balance
 from sdgmnet.errors import InputError
 from sdgmnet.files import read_json, write_json
 from sdgmnet.loss import LOSSES
 from sdgmnet.training.engine import Engine
+
+Schedule = Literal["halving", "linear", "cosine"]
 
 PAPER_ITERATIONS = 200_000
 SDGM_MARGIN = 0.6
@@ -33,7 +36,9 @@ class TrainConfig:
     seed: int = 0
     """Same seed, same machine: same bits."""
     learning_rate: float = 1.0
-    """Of SGD at the start; halved after each 10 % of the iterations."""
+    """Of SGD at the start."""
+    schedule: Schedule = "halving"
+    """Of the learning rate. halving: after each 10 % of the iterations (the paper). linear, cosine: down to 0 at the end."""
     momentum: float = 0.9
     """Of SGD, without dampening."""
     weight_decay: float = 1e-4
@@ -42,6 +47,12 @@ class TrainConfig:
     """Rate before the last convolution."""
     augmentation: Augmentation = "paper"
     """paper: turns within 5 degrees, crops, quarter turns, flips. strong: more of it, and light, blur, noise, JPEG."""
+    balance: Balance = "points"
+    """points: every point equally often. scenes: every scene, however many points it has."""
+    views: float = 0.5
+    """How often a scene shows its synthetic views (data views) in a batch, where it has patches of photos too."""
+    carried: bool = True
+    """Also patches at carried places where no keypoint was detected (data photos --carried)."""
     loss: str = "sdgm"
     """One of the losses in sdgmnet.loss.LOSSES."""
     margin: float = SDGM_MARGIN
@@ -91,7 +102,12 @@ class TrainConfig:
         for name, value in dataclasses.asdict(self).items():
             _demand(not isinstance(value, float) or math.isfinite(value), name, "must be a finite number", str(value))
         _demand(self.loss in LOSSES, "loss", f"must be one of {', '.join(LOSSES)}", self.loss)
-        for name, choices in (("engine", Engine), ("augmentation", Augmentation)):
+        for name, choices in (
+            ("engine", Engine),
+            ("augmentation", Augmentation),
+            ("balance", Balance),
+            ("schedule", Schedule),
+        ):
             known = get_args(choices)
             _demand(getattr(self, name) in known, name, f"must be one of {', '.join(known)}", getattr(self, name))
         _demand(
@@ -108,6 +124,7 @@ class TrainConfig:
         _demand(0 <= self.seed < 2**63, "seed", "must be in [0, 2^63)", self.seed)
         _demand(self.learning_rate > 0, "learning_rate", "must be positive", self.learning_rate)
         _demand(0 <= self.momentum < 1, "momentum", "must lie in [0, 1)", self.momentum)
+        _demand(0 <= self.views <= 1, "views", "must lie in [0, 1]", self.views)
         _demand(self.weight_decay >= 0, "weight_decay", "must not be negative", self.weight_decay)
 
     @property
@@ -134,7 +151,11 @@ class TrainConfig:
         return self.evaluation_pairs or (None if self.is_paper_length else 5000)
 
     def learning_rate_at(self, step: int) -> float:
-        """Halved after each 10 % of the iterations: the last tenth runs at 2^-9 of the first."""
+        """The paper's is halved after each 10 % of the iterations: the last tenth runs at 2^-9 of the first."""
+        if self.schedule == "linear":
+            return self.learning_rate * (1 - step / self.iterations)
+        if self.schedule == "cosine":
+            return self.learning_rate * (1 + math.cos(math.pi * step / self.iterations)) / 2
         return self.learning_rate * 0.5 ** (10 * step // self.iterations)
 
     def evaluation_steps(self) -> set[int]:

@@ -77,7 +77,7 @@ def start(config: TrainConfig, patchsets: Sequence[PatchSet], *, resume: bool = 
     optimizer = torch.optim.SGD(
         encoder.parameters(), lr=config.learning_rate, momentum=config.momentum, weight_decay=config.weight_decay
     )
-    sampler = PairSampler(patchsets, config.seed)
+    sampler = PairSampler(patchsets, config.seed, balance=config.balance, views=config.views, carried=config.carried)
     sampler.check_batch_size(config.batch_size)
     sampler.indices(0, config.batch_size)  # conflicts may make batches of this size impossible: say so now
     trunk = build_trunk(encoder, choose_engine(config.engine, device), config.recompute)

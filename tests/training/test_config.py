@@ -31,6 +31,13 @@ def test_learning_rate_is_halved_after_each_tenth() -> None:
     assert short.learning_rate_at(6) == 2**-8  # 6/7 of the run is past 80 %
 
 
+def test_other_schedules_end_at_zero() -> None:
+    linear, cosine = (TrainConfig(iterations=100, learning_rate=2.0, schedule=name) for name in ("linear", "cosine"))  # type: ignore[arg-type]
+    assert [linear.learning_rate_at(step) for step in (0, 25, 50, 100)] == pytest.approx([2, 1.5, 1, 0])
+    assert [cosine.learning_rate_at(step) for step in (0, 50, 100)] == pytest.approx([2, 1, 0])
+    assert cosine.learning_rate_at(25) == pytest.approx(1 + 2**-0.5)
+
+
 @pytest.mark.parametrize(("iterations", "decay"), [(200_000, 0.999), (400_000, 0.999), (10_000, 0.98), (500, 0.9)])
 def test_decay_keeps_the_papers_ratio(iterations: int, decay: float) -> None:
     assert TrainConfig(iterations=iterations).running_decay == pytest.approx(decay)

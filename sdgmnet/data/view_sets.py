@@ -1,0 +1,175 @@
+"""Own photos -> PatchSets of synthetic views, a set a scene. No reconstruction is needed: any pictures will do."""
+
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+import torch
+
+from sdgmnet.data.patchset import PatchSet, is_patchset, write_patchset
+from sdgmnet.data.photos import Failure, Scene, find_scenes
+from sdgmnet.data.views import Viewing, ViewPatches, patches_of_views, undecided_pairs
+from sdgmnet.errors import InputError
+from sdgmnet.features.images import Unreadable, read_picture
+
+SUFFIX = "-views"
+OBSERVATION = np.dtype(
+    [
+        ("image", "i4"),  # place in the origin's list of images
+        ("view", "i4"),  # 0 is the picture itself
+        ("x", "f4"),
+        ("y", "f4"),
+        ("scale", "f4"),  # sigma in pixels
+        ("angle", "f4"),  # radians, clockwise on the picture
+        ("point", "i8"),
+    ]
+)
+
+
+# Wider than the embedded set's: photos may be taken the other way up and from twice as far, and small views must not alias.
+PHOTO_VIEWING = Viewing(turn=np.pi, smallest=0.4, largest=1.25, blur=2.0, noise=0.03, jpeg=True, supersampling=2)
+
+
+@dataclass(frozen=True)
+class ViewOptions:
+    viewing: Viewing = PHOTO_VIEWING
+    photos: int = 20
+    """Of a scene, evenly spread over those there are."""
+    size: int = 1024
+    """Longest side in pixels; larger photos are made smaller."""
+    seed: int = 0
+
+
+class Broken(NamedTuple):
+    photo: str
+    reason: str
+
+
+def spread(count: int, most: int) -> np.ndarray:
+    """Up to `most` of the numbers 0 ... count - 1, as evenly spaced as can be."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
+
+
+def read_photo(path: Path, size: int) -> np.ndarray:
+    gray = read_picture(path, cv2.IMREAD_GRAYSCALE)
+    height, width = gray.shape
+    scale = size / max(height, width)
+    if scale >= 1:
+        return gray
+    return cv2.resize(gray, (round(width * scale), round(height * scale)), interpolation=cv2.INTER_AREA)
+
+
+def make_view_set(
+    scene: Scene, out: Path, options: ViewOptions, told: Callable[[str], None], threads: int = 1
+) -> tuple[PatchSet, list[Broken]]:
+    """The set out/<scene>-views; `told` hears of each photo. A set that is there and was made alike is kept."""
+    name = f"{scene.name}{SUFFIX}"
+    chosen = [scene.photos[number] for number in spread(len(scene.photos), options.photos)]
+    origin: dict[str, Any] = {
+        "source": "views",
+        "scene": scene.name,
+        "options": asdict(options),
+        "photos": chosen,
+        # Photos of a scene show the same things: their points are never negatives of each other.
+        "one_image_a_batch": True,
+    }
+    target = out / name
+    if is_patchset(target):
+        opened = PatchSet.open(target)
+        if any(opened.origin.get(key) != value for key, value in origin.items()):
+            raise InputError(
+                f"{target} was made of other photos or with other options: choose another -o, or remove it."
+            )
+        for photo in chosen:
+            told(photo)
+        return opened, []
+    broken: list[Broken] = []
+    images: list[str] = []
+    rows, ids, conflicts, next_point = [], [], [], 0
+    with write_patchset(target, name, origin) as writer:
+        for photo, seen in _each(scene, chosen, options, threads):
+            told(photo)
+            if isinstance(seen, Broken):
+                broken.append(seen)
+                continue
+            writer.append(seen.patches)
+            row = np.zeros(len(seen.point), dtype=OBSERVATION)
+            row["image"], row["view"], row["point"] = len(images), seen.view, seen.point + next_point
+            row["x"], row["y"] = seen.keypoints.xy.T
+            row["scale"], row["angle"] = seen.keypoints.sigma, seen.keypoints.angle
+            rows.append(row)
+            ids.append(seen.point + next_point)
+            conflicts.append(undecided_pairs(seen.reference, np.unique(seen.point)) + next_point)
+            next_point += len(seen.reference.xy)
+            images.append(photo)
+        if not writer.count:
+            reasons = "; ".join(f"{photo} {reason}" for photo, reason in broken) or "they have no texture"
+            raise InputError(f"no keypoint was found again in any view of its photos ({reasons}).")
+        writer.origin["images"] = images
+        writer.finish(np.concatenate(ids), conflicts=np.concatenate(conflicts), observations=np.concatenate(rows))
+    return PatchSet.open(target), broken
+
+
+def _each(
+    scene: Scene, chosen: list[str], options: ViewOptions, threads: int
+) -> Iterator[tuple[str, ViewPatches | Broken]]:
+    """The photos in order, several at a time; each has a random stream of its own, so the order of work says nothing."""
+
+    def views_of(photo: str) -> ViewPatches | Broken:
+        try:
+            gray = read_photo(scene.folder / photo, options.size)
+        except Unreadable as error:
+            return Broken(photo, str(error))
+        rng = np.random.default_rng([options.seed, zlib.crc32(f"{scene.name}/{photo}".encode())])
+        return patches_of_views(gray, rng, options.viewing)
+
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        try:
+            yield from zip(chosen, pool.map(views_of, chosen), strict=True)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def make_view_sets(
+    folder: Path | str,
+    out: Path | str,
+    options: ViewOptions | None = None,
+    *,
+    threads: int = 1,
+    tell: Callable[[int, int, str], None] | None = None,
+) -> tuple[list[PatchSet], list[Broken], list[Failure]]:
+    """A set for each scene of the folder, the photos that could not be read, and the scenes that gave nothing."""
+    options, out = options or ViewOptions(), Path(out)
+    scenes = find_scenes(folder)
+    total = sum(len(spread(len(scene.photos), options.photos)) for scene in scenes)
+    done = 0
+
+    def told(what: str) -> None:
+        nonlocal done
+        done += 1
+        if tell is not None:
+            tell(done, total, what)
+
+    sets, broken, failures = [], [], []
+    for scene in scenes:
+        try:
+            made, left_out = make_view_set(
+                scene,
+                out,
+                options,
+                lambda photo, scene=scene: told(  # type: ignore[misc]
+                    f"{scene.name}/{photo}"
+                ),
+                threads,
+            )
+        except InputError as error:
+            failures.append(Failure(scene.name, str(error)))
+            continue
+        sets.append(made)
+        broken += [Broken(f"{scene.name}/{one.photo}", one.reason) for one in left_out]
+    return sets, broken, failures

@@ -1,0 +1,170 @@
+"""Synthetic views: a picture turned, tilted, scaled and relit, in which keypoints are found anew and matched by geometry.
+
+The labels are perfect, whatever the picture shows, and no descriptor chose the positives: they differ by the light, by what the
+change of view does to a patch, and by the detector's own jitter. What a picture cannot give is parallax and occlusion.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from sdgmnet.features.keypoints import Keypoints, detect
+from sdgmnet.features.patches import cut_patches, inside
+
+# A keypoint found in a view is the point carried there when all three agree; points of one picture that agree within the wider
+# borders are neither the same nor different (the rule of Brown, Hua and Winder, with positions in units of the patches' size).
+SAME = (1.5, 0.5, np.pi / 6)  # sigmas, octaves, radians
+UNDECIDED = (4.0, 1.0, np.pi / 3)
+
+
+@dataclass(frozen=True)
+class Viewing:
+    """How far views may differ from the picture."""
+
+    views: int = 8
+    """Of each picture, the unchanged one among them."""
+    keypoints: int = 1500
+    """Of each view, at most."""
+    turn: float = np.pi / 4
+    """Radians either way."""
+    smallest: float = 1 / 1.5
+    """Scale of a view, at least."""
+    largest: float = 1.5
+    """Scale of a view, at most."""
+    tilt: float = 3.0
+    """Foreshortening in one direction, at most."""
+    gamma: float = 1.0
+    """Octaves either way."""
+    blur: float = 1.5
+    """Sigma of the defocus in pixels, at most."""
+    noise: float = 0.045
+    """Of the full range, at most."""
+    jpeg: bool = False
+    """Half of the views are stored at JPEG qualities from 20 to 95."""
+    supersampling: int = 1
+    """Views are computed so many times larger and averaged: without it, smaller views alias."""
+
+
+class ViewPatches(NamedTuple):
+    """Patches of all views of a picture, and where they were cut."""
+
+    patches: np.ndarray  # (M, 64, 64) uint8
+    point: np.ndarray  # (M,) number of the keypoint of the unchanged picture that each shows
+    view: np.ndarray  # (M,) 0 is the unchanged picture
+    keypoints: Keypoints  # (M,)
+    reference: Keypoints  # all keypoints of the unchanged picture
+
+
+def patches_of_views(gray: np.ndarray, rng: np.random.Generator, viewing: Viewing) -> ViewPatches:
+    """Keypoints of a gray picture (H, W) uint8 that are found again in some view, with their patches in all views."""
+    height, width = gray.shape
+    reference = visible(detect(gray, viewing.keypoints), gray)
+    point, view_of, keypoints = (
+        [np.arange(len(reference.xy))],
+        [np.zeros(len(reference.xy), dtype=np.int64)],
+        [reference],
+    )
+    patches = [cut_patches(gray, reference)]
+    for number in range(1, viewing.views):
+        homography = random_homography(rng, width, height, viewing)
+        view = relight(seen_through(gray, homography, viewing.supersampling), rng, viewing)
+        found = visible(detect(view, viewing.keypoints), view)
+        here, keypoint = same_points(carry(reference, homography), found)
+        found = found.select(keypoint)
+        patches.append(cut_patches(view, found))
+        point.append(here)
+        view_of.append(np.full(len(here), number))
+        keypoints.append(found)
+    points = np.concatenate(point)
+    twice = np.flatnonzero(np.bincount(points, minlength=len(reference.xy))[points] >= 2)
+    all_keypoints = Keypoints(*(np.concatenate(column)[twice] for column in zip(*keypoints, strict=True)))
+    return ViewPatches(
+        np.concatenate(patches)[twice], points[twice], np.concatenate(view_of)[twice], all_keypoints, reference
+    )
+
+
+def visible(keypoints: Keypoints, image: np.ndarray) -> Keypoints:
+    return keypoints.select(inside(keypoints, image.shape[1], image.shape[0]))
+
+
+def random_homography(rng: np.random.Generator, width: int, height: int, viewing: Viewing) -> np.ndarray:
+    """A view of the picture: turned, scaled, foreshortened along some direction, and in perspective."""
+    centre = np.array([width / 2, height / 2])
+    tilt_axis, turn = rng.uniform(0, np.pi), rng.uniform(-viewing.turn, viewing.turn)
+    low, high = np.log(viewing.smallest), np.log(viewing.largest)
+    scale, tilt = np.exp(rng.uniform(low, high)), viewing.tilt ** rng.uniform(0, 1)
+    shape = scale * rotation(turn) @ rotation(tilt_axis) @ np.diag([tilt**0.5, tilt**-0.5]) @ rotation(-tilt_axis)
+    corners = np.array([[0, 0], [width, 0], [width, height], [0, height]], dtype=np.float64)
+    moved = (corners - centre) @ shape.T + centre + rng.uniform(-0.1, 0.1, (4, 2)) * [width, height]
+    return cv2.getPerspectiveTransform(corners.astype(np.float32), moved.astype(np.float32))
+
+
+def rotation(angle: float) -> np.ndarray:
+    return np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+
+
+def seen_through(gray: np.ndarray, homography: np.ndarray, supersampling: int) -> np.ndarray:
+    """The picture through a homography, in a frame of its own size; beyond its border it is mirrored."""
+    height, width = gray.shape
+    shift = (supersampling - 1) / 2  # pixel centres are at integers before and after
+    finer = np.array([[supersampling, 0, shift], [0, supersampling, shift], [0, 0, 1]]) @ homography
+    size = (width * supersampling, height * supersampling)
+    view = cv2.warpPerspective(gray, finer, size, borderMode=cv2.BORDER_REFLECT_101)
+    return view if supersampling == 1 else cv2.resize(view, (width, height), interpolation=cv2.INTER_AREA)
+
+
+def relight(gray: np.ndarray, rng: np.random.Generator, viewing: Viewing) -> np.ndarray:
+    """Another exposure of the same view: gamma, a light from one side, contrast, brightness, defocus, noise, compression."""
+    height, width = gray.shape
+    picture = (gray / 255.0) ** (2 ** rng.uniform(-viewing.gamma, viewing.gamma))
+    shade = cv2.resize(rng.uniform(0.4, 1.0, (6, 6)), (width, height), interpolation=cv2.INTER_CUBIC)
+    picture = picture * shade * rng.uniform(0.8, 1.6) + rng.uniform(-0.1, 0.2)
+    picture = np.asarray(cv2.GaussianBlur(picture, (0, 0), rng.uniform(0.3, viewing.blur)), dtype=np.float64)
+    picture += rng.normal(0, rng.uniform(0, viewing.noise), picture.shape)
+    seen = np.clip(picture * 255 + 0.5, 0, 255).astype(np.uint8)
+    if viewing.jpeg and rng.random() < 0.5:
+        coded = cv2.imencode(".jpg", seen, [cv2.IMWRITE_JPEG_QUALITY, int(rng.integers(20, 96))])[1]
+        seen = np.asarray(cv2.imdecode(coded, cv2.IMREAD_GRAYSCALE))
+    return seen
+
+
+def carry(keypoints: Keypoints, homography: np.ndarray) -> Keypoints:
+    """Keypoints as they must look through the homography: places mapped, scales and angles by its local derivative."""
+    x, y = keypoints.xy.T
+    mapped = np.column_stack([x, y, np.ones_like(x)]) @ homography.T
+    depth = mapped[:, 2]
+    xy = mapped[:, :2] / depth[:, None]
+    jacobian = (homography[None, :2, :2] - xy[:, :, None] * homography[None, 2:, :2]) / depth[:, None, None]
+    direction = np.stack([np.cos(keypoints.angle), np.sin(keypoints.angle)], axis=1)
+    turned = np.einsum("nij,nj->ni", jacobian, direction)
+    sigma = keypoints.sigma * np.sqrt(np.abs(np.linalg.det(jacobian)))
+    return Keypoints(xy, sigma, np.arctan2(turned[:, 1], turned[:, 0]), keypoints.response)
+
+
+def agreement(a: Keypoints, b: Keypoints, borders: tuple[float, float, float]) -> np.ndarray:
+    """How far apart (A, B) keypoints are as a share of the borders: at most 1 within all three, inf outside any."""
+    place = np.linalg.norm(a.xy[:, None] - b.xy[None], axis=2) / np.maximum(a.sigma, 1e-9)[:, None]
+    octaves = np.abs(np.log2(a.sigma[:, None] / b.sigma[None]))
+    turn = np.abs((a.angle[:, None] - b.angle[None] + np.pi) % (2 * np.pi) - np.pi)
+    share = np.maximum(np.maximum(place / borders[0], octaves / borders[1]), turn / borders[2])
+    return np.where(share <= 1, share, np.inf)
+
+
+def same_points(carried: Keypoints, found: Keypoints) -> tuple[np.ndarray, np.ndarray]:
+    """Index pairs (carried, found) that are each other's best agreement."""
+    if not len(carried.xy) or not len(found.xy):
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    share = agreement(carried, found, SAME)
+    best = share.argmin(axis=1)
+    point = np.arange(len(best))
+    mutual = np.isfinite(share[point, best]) & (share.argmin(axis=0)[best] == point)
+    return point[mutual], best[mutual]
+
+
+def undecided_pairs(keypoints: Keypoints, points: np.ndarray) -> np.ndarray:
+    """Pairs (C, 2) of `points` too close to be negatives of each other."""
+    close = np.isfinite(agreement(keypoints.select(points), keypoints.select(points), UNDECIDED))
+    first, second = np.nonzero(np.triu(close | close.T, k=1))
+    return np.column_stack([points[first], points[second]])

@@ -1,0 +1,89 @@
+"""Photos -> sets of synthetic views."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from sdgmnet.cli import main
+from sdgmnet.data.patchset import PatchSet
+from sdgmnet.data.view_sets import ViewOptions, make_view_sets, spread
+from sdgmnet.data.views import Viewing
+
+OPTIONS = ViewOptions(Viewing(views=3, keypoints=200), photos=3, size=300)
+
+
+def write_photo(path: Path, seed: int, width: int = 400, height: int = 300) -> None:
+    small = np.random.default_rng(seed).integers(0, 255, (30, 40)).astype(np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cv2.imwrite(str(path), cv2.resize(small, (width, height), interpolation=cv2.INTER_CUBIC))
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for number in range(5):
+        write_photo(tmp_path / "photos" / "wall" / f"{number}.png", number)
+    write_photo(tmp_path / "photos" / "tree" / "only.png", 9, 200, 260)
+    return tmp_path / "photos"
+
+
+@pytest.mark.parametrize(("count", "most", "expected"), [(5, 3, [0, 2, 4]), (2, 9, [0, 1]), (1, 1, [0]), (7, 1, [0])])
+def test_spread(count: int, most: int, expected: list[int]) -> None:
+    assert spread(count, most).tolist() == expected
+
+
+def test_a_set_a_scene_whatever_the_threads(photos: Path, tmp_path: Path) -> None:
+    sets, broken, failures = make_view_sets(photos, tmp_path / "one", OPTIONS)
+    again, _, _ = make_view_sets(photos, tmp_path / "two", OPTIONS, threads=2)
+    assert [one.name for one in sets] == ["tree-views", "wall-views"] and not broken and not failures
+    for one, other in zip(sets, again, strict=True):
+        assert np.array_equal(one.patches, other.patches) and np.array_equal(one.point_id, other.point_id)
+        assert np.bincount(one.point_id)[one.point_id].min() >= 2
+    wall = sets[1]
+    assert wall.origin["images"] == ["0.png", "2.png", "4.png"] and wall.origin["scene"] == "wall"
+    assert wall.observations is not None and wall.conflicts is not None
+    image = np.asarray(wall.observations["image"])
+    assert set(image.tolist()) == {0, 1, 2} and wall.observations["x"].max() < 300
+    assert all(len(set(image[wall.point_id == point].tolist())) == 1 for point in np.unique(wall.point_id)[:50])
+    assert np.isin(wall.conflicts, wall.point_id).all()
+
+
+def test_what_is_there_is_kept_and_other_options_are_refused(photos: Path, tmp_path: Path) -> None:
+    make_view_sets(photos, tmp_path / "out", OPTIONS)
+    before = (tmp_path / "out/wall-views/patches.npy").stat().st_mtime_ns
+    heard: list[tuple[int, int, str]] = []
+    make_view_sets(photos, tmp_path / "out", OPTIONS, tell=lambda *what: heard.append(what))
+    assert (tmp_path / "out/wall-views/patches.npy").stat().st_mtime_ns == before
+    assert heard[-1][:2] == (4, 4)
+    _, _, failures = make_view_sets(photos, tmp_path / "out", ViewOptions(OPTIONS.viewing, 2, 300))
+    assert "other options" in failures[0].reason
+
+
+def test_broken_photos_are_named_and_the_rest_is_done(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (photos / "wall" / "2.png").write_bytes(b"")
+    (photos / "flat").mkdir()
+    cv2.imwrite(str(photos / "flat" / "gray.png"), np.full((200, 200), 128, np.uint8))
+    code = main(
+        ["data", "views", str(photos), "-o", str(tmp_path / "out"), "--photos", "3", "--views", "2", "--size", "300"]
+    )
+    said = capsys.readouterr()
+    assert code == 0
+    assert "wall/2.png is empty; left out." in said.err and "flat skipped" in said.err
+    assert "wall-views" in said.out and "tree-views" in said.out
+    assert PatchSet.open(tmp_path / "out/wall-views").origin["images"] == ["0.png", "4.png"]
+    assert not (tmp_path / "out/flat-views").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["missing"], "not a folder"), ([".", "--views", "1"], "--views must be at least 2"), (["."], "no photos")],
+)
+def test_bad_input(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["data", "views", *words, "-o", "out"]) == 2
+    assert said in capsys.readouterr().err
