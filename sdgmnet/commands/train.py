@@ -11,6 +11,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.paper.figures import draw_fig2, draw_training
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.loop import train
+from sdgmnet.training.recipes import settings_of
 
 
 @dataclass(frozen=True)
@@ -27,22 +28,24 @@ class TrainArguments:
     One that learns in minutes on a laptop:
 
         sdgmnet train --data demo --iterations 1000 --batch-size 64 -o runs/small
+
+    On patches of your own photos, in an hour or two:
+
+        sdgmnet train --recipe photos --data my_patches --holdout church -o runs/mine
     """
 
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
     """Folder of the run."""
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Go on with the run in that folder, with its saved configuration."""
+    recipe: str = "paper"
+    """Settings to start from: paper, or photos for an hour or two on a CPU. What is typed beside it goes before it."""
     config: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
 
 
 def main(words: list[str]) -> None:
-    saved = _saved(words)
-    arguments = (
-        tyro.cli(TrainArguments, prog="sdgmnet train", args=words)
-        if saved is None
-        else tyro.cli(TrainArguments, prog="sdgmnet train", args=words, default=saved)
-    )
+    default = _saved(words) or TrainArguments(tyro.MISSING, config=settings_of(_typed(words, "--recipe") or "paper"))
+    arguments = tyro.cli(TrainArguments, prog="sdgmnet train", args=words, default=default)
     train(arguments.config, arguments.out, resume=arguments.resume, console=Console(stderr=True))
     config = arguments.config
     draw_training(arguments.out / "log.jsonl", arguments.out / "training.png")
@@ -55,11 +58,18 @@ def _saved(words: list[str]) -> TrainArguments | None:
     """On resume the saved configuration gives the defaults, so that only what is typed can differ from it."""
     if "--resume" not in words:
         return None
+    if (typed := _typed(words, "-o", "--out")) is None:
+        return None
+    out = Path(typed)
+    if not (out / "config.json").exists():
+        raise InputError(f"{out} holds no run to resume: start it without --resume.")
+    return TrainArguments(out, config=TrainConfig.load(out / "config.json"))
+
+
+def _typed(words: list[str], *names: str) -> str | None:
+    """What was typed after an option, before tyro reads it: it decides the defaults of the others."""
     for number, word in enumerate(words):
         name, _, value = word.partition("=")
-        if name in ("-o", "--out"):
-            out = Path(value or (words[number + 1] if number + 1 < len(words) else ""))
-            if not (out / "config.json").exists():
-                raise InputError(f"{out} holds no run to resume: start it without --resume.")
-            return TrainArguments(out, config=TrainConfig.load(out / "config.json"))
+        if name in names:
+            return value or (words[number + 1] if number + 1 < len(words) else "")
     return None

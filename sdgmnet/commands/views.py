@@ -29,13 +29,13 @@ class ViewsArguments:
     """Where the PatchSets go."""
     photos: int = ViewOptions.photos
     """Pictures of a scene, at most, evenly spread over those there are."""
-    views: int = 8
+    views: int = PHOTO_VIEWING.views
     """Views of each picture, itself among them."""
-    keypoints: int = 1500
+    keypoints: int = PHOTO_VIEWING.keypoints
     """Of each view, at most."""
     size: int = ViewOptions.size
     """Longest side; larger pictures are made smaller."""
-    seed: int = 0
+    seed: int = ViewOptions.seed
     """Of the views."""
     threads: int = 2
     """Pictures worked on at once. The patches do not depend on it."""

@@ -34,7 +34,7 @@ def build(name: str, pictures: tuple[str, ...]) -> PatchSet:
         seen = patches_of_views(read_picture(picture), np.random.default_rng([number, len(pictures)]), VIEWING)
         patches.append(seen.patches)
         ids.append(seen.point + first_id)
-        conflicts.append(undecided_pairs(seen.reference, np.unique(seen.point)) + first_id)
+        conflicts.append(undecided_pairs(seen.reference, np.unique(seen.point), VIEWING.undecided) + first_id)
         first_id += len(seen.reference.xy)
     origin = {"source": "scikit-image pictures", "pictures": list(pictures), "views": VIEWING.views}
     return PatchSet(

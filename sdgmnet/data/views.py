@@ -13,16 +13,20 @@ import numpy as np
 from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.features.patches import cut_patches, inside
 
-# A keypoint found in a view is the point carried there when all three agree; points of one picture that agree within the wider
-# borders are neither the same nor different (the rule of Brown, Hua and Winder, with positions in units of the patches' size).
-SAME = (1.5, 0.5, np.pi / 6)  # sigmas, octaves, radians
-UNDECIDED = (4.0, 1.0, np.pi / 3)
+Borders = tuple[float, float, float]  # sigmas, octaves, radians
 
 
 @dataclass(frozen=True)
 class Viewing:
-    """How far views may differ from the picture."""
+    """How far views may differ from the picture, and which keypoints are then called the same.
 
+    A keypoint found in a view is the point carried there when place, scale and angle agree within `same`; points of one
+    picture that agree within `undecided` are neither the same nor different (the rule of Brown, Hua and Winder, with positions
+    in units of the patches' size).
+    """
+
+    same: Borders = (1.5, 0.5, np.pi / 6)
+    undecided: Borders = (4.0, 1.0, np.pi / 3)
     views: int = 8
     """Of each picture, the unchanged one among them."""
     keypoints: int = 1500
@@ -71,7 +75,7 @@ def patches_of_views(gray: np.ndarray, rng: np.random.Generator, viewing: Viewin
         homography = random_homography(rng, width, height, viewing)
         view = relight(seen_through(gray, homography, viewing.supersampling), rng, viewing)
         found = visible(detect(view, viewing.keypoints), view)
-        here, keypoint = same_points(carry(reference, homography), found)
+        here, keypoint = same_points(carry(reference, homography), found, viewing.same)
         found = found.select(keypoint)
         patches.append(cut_patches(view, found))
         point.append(here)
@@ -143,7 +147,7 @@ def carry(keypoints: Keypoints, homography: np.ndarray) -> Keypoints:
     return Keypoints(xy, sigma, np.arctan2(turned[:, 1], turned[:, 0]), keypoints.response)
 
 
-def agreement(a: Keypoints, b: Keypoints, borders: tuple[float, float, float]) -> np.ndarray:
+def agreement(a: Keypoints, b: Keypoints, borders: Borders) -> np.ndarray:
     """How far apart (A, B) keypoints are as a share of the borders: at most 1 within all three, inf outside any."""
     place = np.linalg.norm(a.xy[:, None] - b.xy[None], axis=2) / np.maximum(a.sigma, 1e-9)[:, None]
     octaves = np.abs(np.log2(a.sigma[:, None] / b.sigma[None]))
@@ -152,19 +156,19 @@ def agreement(a: Keypoints, b: Keypoints, borders: tuple[float, float, float]) -
     return np.where(share <= 1, share, np.inf)
 
 
-def same_points(carried: Keypoints, found: Keypoints) -> tuple[np.ndarray, np.ndarray]:
+def same_points(carried: Keypoints, found: Keypoints, borders: Borders) -> tuple[np.ndarray, np.ndarray]:
     """Index pairs (carried, found) that are each other's best agreement."""
     if not len(carried.xy) or not len(found.xy):
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    share = agreement(carried, found, SAME)
+    share = agreement(carried, found, borders)
     best = share.argmin(axis=1)
     point = np.arange(len(best))
     mutual = np.isfinite(share[point, best]) & (share.argmin(axis=0)[best] == point)
     return point[mutual], best[mutual]
 
 
-def undecided_pairs(keypoints: Keypoints, points: np.ndarray) -> np.ndarray:
+def undecided_pairs(keypoints: Keypoints, points: np.ndarray, borders: Borders) -> np.ndarray:
     """Pairs (C, 2) of `points` too close to be negatives of each other."""
-    close = np.isfinite(agreement(keypoints.select(points), keypoints.select(points), UNDECIDED))
+    close = np.isfinite(agreement(keypoints.select(points), keypoints.select(points), borders))
     first, second = np.nonzero(np.triu(close | close.T, k=1))
     return np.column_stack([points[first], points[second]])

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from sdgmnet.data.views import (
-    SAME,
-    UNDECIDED,
     Viewing,
     carry,
     patches_of_views,
@@ -19,6 +17,8 @@ from sdgmnet.data.views import (
     undecided_pairs,
 )
 from sdgmnet.features.keypoints import Keypoints
+
+SAME, UNDECIDED = Viewing().same, Viewing().undecided
 
 
 def random_keypoints(count: int, seed: int, extent: float = 60.0) -> Keypoints:
@@ -71,7 +71,7 @@ def test_carry_through_a_turn_and_a_doubling() -> None:
 
 def test_same_points_are_mutual_and_within_the_borders() -> None:
     carried, found = random_keypoints(400, seed=2), random_keypoints(500, seed=3)
-    points, keypoints = same_points(carried, found)
+    points, keypoints = same_points(carried, found, SAME)
     assert len(points) > 20
     assert len(set(points.tolist())) == len(points) and len(set(keypoints.tolist())) == len(keypoints)
     for point, keypoint in zip(points.tolist(), keypoints.tolist(), strict=True):
@@ -83,14 +83,14 @@ def test_every_pair_that_has_no_rival_is_found() -> None:
     close = np.array([[within(carried, i, found, j, SAME) for j in range(300)] for i in range(200)])
     alone = close & (close.sum(axis=1) == 1)[:, None] & (close.sum(axis=0) == 1)[None]
     assert alone.sum() > 5
-    returned = set(zip(*(column.tolist() for column in same_points(carried, found)), strict=True))
+    returned = set(zip(*(column.tolist() for column in same_points(carried, found, SAME)), strict=True))
     assert set(zip(*(column.tolist() for column in np.nonzero(alone)), strict=True)) <= returned
 
 
 def test_a_point_finds_itself_among_its_neighbours() -> None:
     keypoints = random_keypoints(300, seed=6)
     order = np.random.default_rng(7).permutation(300)
-    points, found = same_points(keypoints, keypoints.select(order))
+    points, found = same_points(keypoints, keypoints.select(order), SAME)
     assert points.tolist() == list(range(300))
     assert np.array_equal(order[found], points)
 
@@ -112,13 +112,13 @@ def test_borders_of_sameness(shift: float, octaves: float, turn: float, same: bo
     """1.5 sigmas, half an octave, 30 degrees."""
     carried = Keypoints(np.array([[50.0, 50.0]]), np.array([4.0]), np.array([0.1]), np.ones(1))
     found = Keypoints(np.array([[50 + 4 * shift, 50]]), np.array([4 * 2**octaves]), np.array([0.1 + turn]), np.ones(1))
-    assert len(same_points(carried, found)[0]) == int(same)
+    assert len(same_points(carried, found, SAME)[0]) == int(same)
 
 
 def test_same_points_of_nothing() -> None:
     some, none = random_keypoints(5, seed=8), random_keypoints(0, seed=8)
     for carried, found in ((some, none), (none, some), (none, none)):
-        assert [len(column) for column in same_points(carried, found)] == [0, 0]
+        assert [len(column) for column in same_points(carried, found, SAME)] == [0, 0]
 
 
 def test_undecided_pairs_hold_whichever_way_round_they_are_seen() -> None:
@@ -135,7 +135,7 @@ def test_undecided_pairs_hold_whichever_way_round_they_are_seen() -> None:
         for i, j in expected
     )
     assert len(expected) > 10 and one_way > 0
-    pairs = [tuple(sorted(pair)) for pair in undecided_pairs(keypoints, points).tolist()]
+    pairs = [tuple(sorted(pair)) for pair in undecided_pairs(keypoints, points, UNDECIDED).tolist()]
     assert len(pairs) == len(set(pairs)) and set(pairs) == expected
 
 

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 import cv2
 import numpy as np
 import pytest
+import torch
+from kornia.feature import extract_patches_from_pyramid
 
+from sdgmnet.errors import InputError
 from sdgmnet.features.keypoints import Keypoints, detect
-from sdgmnet.features.patches import cut_patches, inside
+from sdgmnet.features.patches import cut_patches, inside, local_frames
 
 NONE = Keypoints(np.empty((0, 2)), np.empty(0), np.empty(0), np.empty(0))
 
@@ -209,3 +212,21 @@ def test_inside_means_all_four_corners() -> None:
         expected.append(all(0 <= u <= width - 1 and 0 <= v <= height - 1 for u, v in corners))
     assert 50 < sum(expected) < 450
     assert inside(many, width, height).tolist() == expected
+
+
+def test_patches_are_those_of_kornia(picture: np.ndarray) -> None:
+    """kornia reads the same places in its own way; its pyramid smooths a little more."""
+    keypoints = detect(picture)
+    keypoints = keypoints.select(inside(keypoints, picture.shape[1], picture.shape[0]))
+    tensor = torch.from_numpy(picture.astype(np.float32))[None, None]
+    expected = extract_patches_from_pyramid(tensor, local_frames(keypoints), 64)[0, :, 0].numpy()
+    error = np.abs(cut_patches(picture, keypoints) - expected).mean(axis=(1, 2))
+    reduced = keypoints.sigma * 12 / 64 >= 2
+    assert (~reduced).sum() > 100 and reduced.sum() > 0
+    assert error[~reduced].max() < 0.6  # rounding to whole grey levels is 0.25 of it
+    assert error[reduced].max() < 4
+
+
+def test_a_picture_too_large_to_be_read_is_refused() -> None:
+    with pytest.raises(InputError, match="too large"):
+        cut_patches(np.zeros((2, 40_000), dtype=np.uint8), keypoint(5.0, 1.0, 2.0, 0.0))
