@@ -1,0 +1,34 @@
+"""`sdgmnet data pairs`."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sdgmnet.cli import main
+from sdgmnet.data.patchset import PatchSet, pairs_in
+
+
+def small_set(folder: Path, points: int = 40, views: int = 4) -> Path:
+    """A set in which each point conflicts with the next."""
+    point_id = np.repeat(np.arange(points), views)
+    patches = np.random.default_rng(0).integers(0, 256, (len(point_id), 64, 64), dtype=np.uint8)
+    conflicts = np.column_stack([np.arange(points - 1), np.arange(1, points)])
+    PatchSet(folder.name, patches, point_id, conflicts=conflicts).save(folder)
+    return folder
+
+
+def test_pairs_are_written_into_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small_set(tmp_path / "sets/one")
+    assert main(["data", "pairs", str(tmp_path / "sets"), "--count", "400"]) == 0
+    made = PatchSet.open(tmp_path / "sets/one")
+    assert made.test_pairs is not None
+    assert made.test_pairs.shape == (400, 3)
+    assert made.test_pairs[:, 2].sum() == 200
+    ids = made.point_id[made.test_pairs[:, :2]]
+    np.testing.assert_array_equal(ids[:, 0] == ids[:, 1], made.test_pairs[:, 2] == 1)
+    assert not pairs_in(ids[made.test_pairs[:, 2] == 0], np.asarray(made.conflicts)).any()
+    assert main(["data", "pairs", str(tmp_path / "sets")]) == 2
+    assert "--replace" in capsys.readouterr().err
+    assert main(["data", "pairs", str(tmp_path / "sets"), "--count", "100", "--replace"]) == 0
+    assert main(["data", "pairs", str(tmp_path)]) == 2
