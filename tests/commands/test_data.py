@@ -32,3 +32,22 @@ def test_pairs_are_written_into_sets(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "--replace" in capsys.readouterr().err
     assert main(["data", "pairs", str(tmp_path / "sets"), "--count", "100", "--replace"]) == 0
     assert main(["data", "pairs", str(tmp_path)]) == 2
+
+
+def test_sets_that_have_pairs_keep_them_and_the_others_get_theirs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sets = [small_set(tmp_path / name) for name in ("first", "second", "third")]
+    assert main(["data", "pairs", str(sets[1]), "--count", "100"]) == 0
+    before = (sets[1] / "test_pairs.npy").stat().st_mtime_ns
+    assert main(["data", "pairs", *map(str, sets), str(tmp_path), "--count", "50"]) == 0
+    said = capsys.readouterr().err
+    assert f"{sets[1]} has test pairs already, left as they are: --replace draws them anew." in said
+    assert (sets[1] / "test_pairs.npy").stat().st_mtime_ns == before
+    assert [len(np.load(one / "test_pairs.npy")) for one in sets] == [50, 100, 50]
+
+
+def test_a_set_without_pairs_to_draw_leaves_all_as_they_were(tmp_path: Path) -> None:
+    sets = [small_set(tmp_path / "good"), small_set(tmp_path / "single", points=1)]
+    assert main(["data", "pairs", *map(str, sets), "--count", "50"]) == 2
+    assert not (sets[0] / "test_pairs.npy").exists()
