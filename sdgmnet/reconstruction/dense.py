@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,10 +13,10 @@ from sdgmnet.errors import InputError
 from sdgmnet.reconstruction.consistency import confirmations
 from sdgmnet.reconstruction.fusion import fuse
 from sdgmnet.reconstruction.maps import read_map
-from sdgmnet.reconstruction.patch_match import colmap_has_cuda, estimate_depths_with_colmap
+from sdgmnet.reconstruction.patch_match import colmap_can_run, estimate_depths_with_colmap
 from sdgmnet.reconstruction.stereo import DenseOptions, Picture, Surface, level_sizes, reconstruct_surface
 from sdgmnet.reconstruction.views import SparseScene, View, load_scene, project
-from sdgmnet.reconstruction.workspace import is_finished, map_path, same_options_or_error, write_maps
+from sdgmnet.reconstruction.workspace import Maker, is_finished, map_path, same_options_or_error, write_maps
 
 __all__ = ["DenseOptions", "DenseReport", "choose_neighbours", "estimate_depths", "fuse", "make_depths"]
 
@@ -148,17 +148,19 @@ def estimate_depths(
     *,
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
+    remake: bool = False,
 ) -> DenseReport:
     """Make photometric maps of each view and then geometric ones, those that other views confirm.
 
     A view that cannot be done is skipped and told. What is finished stays: started again, only the missing maps are made.
-    Maps of other options or of another scene are never mixed with new ones.
+    Maps of other options, of another scene or by COLMAP are never mixed with new ones: they are refused, or with `remake`
+    removed first.
     """
     workspace, options, device = Path(workspace), options or DenseOptions(), torch.device(device)
     scene = load_scene(workspace / "scene.npz")
     if len(scene.views) < 2:
         raise InputError(f"{workspace} holds {len(scene.views)} photo: depth needs at least two that overlap.")
-    same_options_or_error(workspace, options)
+    same_options_or_error(workspace, options, "sdgmnet", remake=remake)
     skipped: dict[str, str] = {}
     told = Teller(progress, 2 * len(scene.views))
 
@@ -189,7 +191,8 @@ def estimate_depths(
         side_by_side(step, len(scene.views), workers, told)
     made = tuple(view.name for view in scene.views if view.name not in skipped)
     if not made:
-        raise InputError(f"No photo of {workspace} got a depth map; the first: {next(iter(skipped.values()))}.")
+        first = next(iter(skipped.values())).rstrip(".")
+        raise InputError(f"No photo of {workspace} got a depth map; the first: {first}.")
     return DenseReport(made, skipped)
 
 
@@ -245,11 +248,15 @@ def confirmed(
 
 
 def make_depths(
-    workspace: Path | str, options: DenseOptions | None = None, progress: Progress | None = None
-) -> Literal["colmap", "sdgmnet"]:
-    """Depth maps by COLMAP where it has CUDA, by our own stereo elsewhere; returns whose they are."""
-    if colmap_has_cuda(workspace):
-        estimate_depths_with_colmap(workspace, options)
+    workspace: Path | str,
+    options: DenseOptions | None = None,
+    progress: Progress | None = None,
+    *,
+    remake: bool = False,
+) -> Maker:
+    """Depth maps by COLMAP where it can use a GPU, by our own stereo elsewhere; returns whose they are."""
+    if colmap_can_run(workspace):
+        estimate_depths_with_colmap(workspace, options, remake=remake)
         return "colmap"
-    estimate_depths(workspace, options, progress=progress)
+    estimate_depths(workspace, options, progress=progress, remake=remake)
     return "sdgmnet"

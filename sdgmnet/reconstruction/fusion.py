@@ -10,7 +10,7 @@ from sdgmnet.files import new_file
 from sdgmnet.reconstruction.maps import read_map
 from sdgmnet.reconstruction.process import run_alone
 from sdgmnet.reconstruction.views import load_scene
-from sdgmnet.reconstruction.workspace import is_finished, map_path
+from sdgmnet.reconstruction.workspace import is_finished, map_path, noted_options
 
 
 def fuse(
@@ -45,6 +45,7 @@ def fuse(
             beside=folder,
             out=str(made),
             shapes=shapes,
+            integers=has_our_maps(workspace),
             fewest_pixels=fewest_pixels,
             largest_normal_error=largest_normal_error,
             threads=threads,
@@ -53,20 +54,28 @@ def fuse(
     return int(answer)
 
 
+def has_our_maps(workspace: Path) -> bool:
+    """COLMAP's own maps fit its fusion as they are; ours have their pixel centres at integers."""
+    note = noted_options(workspace)
+    return note is not None and note["maker"] == "sdgmnet"
+
+
 def _fuse(
     workspace: str,
     beside: str,
     out: str,
     shapes: dict[str, list[int]],
+    integers: bool,
     fewest_pixels: int,
     largest_normal_error: float,
     threads: int,
 ) -> int:
-    """Fuse through a workspace beside, whose cameras see COLMAP's fusion right: see `centre_on_integers`."""
+    """Fuse through a workspace beside, whose cameras fit the maps: see `centre_on_integers`."""
     import pycolmap
 
     folder, model = Path(beside), pycolmap.Reconstruction(str(Path(workspace) / "sparse"))
-    centre_on_integers(model, shapes)
+    if integers:
+        centre_on_integers(model, shapes)
     (folder / "sparse").mkdir()
     (folder / "stereo").mkdir()
     model.write(str(folder / "sparse"))

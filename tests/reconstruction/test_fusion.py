@@ -1,15 +1,20 @@
 """Maps of a rendered scene become points on its surfaces."""
 
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from sdgmnet.errors import InputError
+from sdgmnet.reconstruction import fusion
 from sdgmnet.reconstruction.cloud import read_ply
 from sdgmnet.reconstruction.dense import DenseOptions, estimate_depths
 from sdgmnet.reconstruction.fusion import fuse
 from sdgmnet.reconstruction.views import save_scene
+from sdgmnet.reconstruction.workspace import note_path
 from tests.reconstruction.rendered import FLOOR, RADIUS, SPHERE, WALL, WIDTH, Rendered, write_workspace
 
 
@@ -40,3 +45,24 @@ def test_nothing_to_fuse_is_said(rendered: Rendered, tmp_path: Path) -> None:
     save_scene(rendered.scene, tmp_path / "scene.npz")
     with pytest.raises(InputError, match="holds 0 geometric depth maps"):
         fuse(tmp_path, tmp_path / "fused.ply")
+
+
+def test_only_our_own_maps_move_the_cameras(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """COLMAP's maps and its fusion make the same assumption; moving the cameras would put half a pixel between them."""
+    theirs = tmp_path / "theirs"
+    shutil.copytree(workspace, theirs)
+    given: list[bool] = []
+
+    def run_alone(step: str, log: Path, *, out: str, integers: bool, **arguments: Any) -> int:
+        Path(out).touch()
+        given.append(integers)
+        return 0
+
+    monkeypatch.setattr(fusion, "run_alone", run_alone)
+    fuse(theirs, tmp_path / "fused.ply")
+    note = json.loads(note_path(theirs).read_text())
+    note_path(theirs).write_text(json.dumps({**note, "maker": "colmap"}))
+    fuse(theirs, tmp_path / "fused.ply")
+    note_path(theirs).unlink()
+    fuse(theirs, tmp_path / "fused.ply")
+    assert given == [True, False, False]
