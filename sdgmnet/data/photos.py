@@ -22,8 +22,9 @@ from sdgmnet.data.photo_points import points_by_geometry, points_of_tracks
 from sdgmnet.data.times import Times
 from sdgmnet.errors import InputError, Stopped
 from sdgmnet.files import read_json, write_json
+from sdgmnet.reconstruction.copies import find_photos
 from sdgmnet.reconstruction.dense import make_depths
-from sdgmnet.reconstruction.sparse import find_photos, reconstruct
+from sdgmnet.reconstruction.sparse import reconstruct
 from sdgmnet.reconstruction.views import load_scene
 
 # Seconds for one photo of 1600 px on two cores, only to weigh the parts of the progress bar.
