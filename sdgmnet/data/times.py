@@ -27,12 +27,14 @@ class Times:
     def of(self, stage: str) -> Iterator[None]:
         forget_peak()
         begun = time.perf_counter()
-        yield
-        known = self.read()
-        spent = known["seconds"].get(stage, 0.0) + time.perf_counter() - begun
-        known["seconds"][stage] = round(spent, 2)
-        write_json(self.path, known)
-        self.peak(peak_memory())
+        try:
+            yield
+        finally:  # what failed took its time too, and what it finished is not repeated
+            known = self.read()
+            spent = known["seconds"].get(stage, 0.0) + time.perf_counter() - begun
+            known["seconds"][stage] = round(spent, 2)
+            write_json(self.path, known)
+            self.peak(peak_memory())
 
 
 def forget_peak() -> None:
