@@ -27,6 +27,7 @@ from sdgmnet.features.patches import inside
 from sdgmnet.files import new_file
 from sdgmnet.reconstruction.maps import read_map
 from sdgmnet.reconstruction.views import SparseScene, load_scene
+from sdgmnet.reconstruction.workspace import noted_options
 
 MAPS_IN_MEMORY = 64  # depth maps at a time, 2 MB each at 800 px
 
@@ -47,7 +48,8 @@ def points_by_geometry(
 ) -> Points:
     """Correspondences of a model with dense depth; read again where they were already found with the same options."""
     path = model / "points.npz"
-    settings = repr({name: value for name, value in options.described().items() if name != "sparse"})
+    described = {name: value for name, value in options.described().items() if name != "sparse"}
+    settings = repr({**described, "maps": noted_options(model)})  # who made them, and by which method
     if path.exists() and (known := load_points(path, settings)) is not None:
         return known
     scene = load_scene(model / "scene.npz")

@@ -1,5 +1,6 @@
 """Which patches show the same point, decided on exact depth maps."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ from sdgmnet.data.correspondences import Rule
 from sdgmnet.data.patchset import pairs_in
 from sdgmnet.data.photo_options import PhotoOptions
 from sdgmnet.data.photo_points import Points, close_points, load_points, points_by_geometry
+from sdgmnet.files import write_json
 from tests.reconstruction.rendered import Rendered, cast
 
 EXACT = PhotoOptions(smallest_scale=1.0)
@@ -81,3 +83,19 @@ def test_carried_places_on_one_spot_are_conflicts(points: Points) -> None:
     known = {tuple(pair) for pair in points.conflicts.tolist()}
     assert len(close)
     assert all(tuple(pair) in known for pair in close.tolist())
+
+
+def test_points_are_found_anew_when_the_maps_are_made_otherwise(model: Path, points: Points, tmp_path: Path) -> None:
+    again = tmp_path / "0"
+    shutil.copytree(model, again)
+    points_by_geometry(again, EXACT)
+    for note in (
+        {"maker": "sdgmnet", "method": 1},
+        {"maker": "sdgmnet", "method": 2},
+        {"maker": "colmap", "method": 2},
+    ):
+        before = (again / "points.npz").stat().st_mtime_ns
+        write_json(again / "stereo/options.json", note)
+        found = points_by_geometry(again, EXACT)
+        assert (again / "points.npz").stat().st_mtime_ns != before
+        np.testing.assert_array_equal(found.point, points.point)
