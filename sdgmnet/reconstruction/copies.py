@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ KEPT_AS_THEY_ARE = {".jpg", ".jpeg", ".png"}
 PHOTOS = KEPT_AS_THEY_ARE | {".bmp", ".heic", ".heif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"}
 
 
-def find_photos(folder: Path) -> list[str]:
-    """Photos below the folder by their names relative to it, sorted; nothing hidden."""
-    found, visited = [], set()
+def find_photos(folder: Path, without: Iterable[Path] = ()) -> list[str]:
+    """Photos below the folder by their names relative to it, sorted; nothing hidden, nothing in the folders `without`."""
+    found, visited = [], {os.path.realpath(place) for place in without}
     for place, folders, files in os.walk(folder, followlinks=True):
         real = os.path.realpath(place)
         # A link may lead to a folder above it: nothing is entered twice.
@@ -41,7 +41,7 @@ def prepare_photos(folder: str, names: Sequence[str], work: str, options: dict[s
             source = Path(folder) / name
             reason, picture, turned = read_photo(source)
             if picture is None:
-                broken.append([name, reason])
+                broken.append([plain_name(name), reason])
                 continue
             height, width = picture.shape[:2]
             scale = min(1.0, options["size"] / max(width, height))
@@ -59,6 +59,7 @@ def prepare_photos(folder: str, names: Sequence[str], work: str, options: dict[s
             kept.append(
                 {
                     "name": copy.relative_to(part).as_posix(),
+                    "source": plain_name(name),
                     "width": width,
                     "height": height,
                     "focal": noted_focal_length(source),
@@ -67,9 +68,14 @@ def prepare_photos(folder: str, names: Sequence[str], work: str, options: dict[s
     return {"broken": broken, "photos": sorted(kept, key=lambda photo: photo["name"])}
 
 
+def plain_name(name: str) -> str:
+    """A file's name as text that everybody takes: Python's marks for bytes that are no UTF-8 become %E9 and the like."""
+    return "".join(f"%{ord(sign) - 0xDC00:02X}" if "\udc80" <= sign <= "\udcff" else sign for sign in name)
+
+
 def copied_name(name: str, taken: set[str]) -> str:
     """A name that COLMAP's lists of pairs can hold, without white space, of a kind that COLMAP reads."""
-    path = Path("_".join(name.split()))
+    path = Path("_".join(plain_name(name).split()))
     if path.suffix.lower() not in KEPT_AS_THEY_ARE:
         path = path.with_name(f"{path.name}.jpg")
     number, free = 1, path

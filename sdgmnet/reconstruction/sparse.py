@@ -1,8 +1,8 @@
 """Photos of one scene -> posed, undistorted pictures: COLMAP's structure from motion on the CPU, step by step.
 
 Every step runs in a process of its own, writes its product beside its place and renames it, and is skipped where its product is
-there. The same photos and options give the same bits: images get their ids in the order of their names before features are
-extracted, every random choice has a seed, and mapping, the one step whose sums depend on its threads, runs on a single one.
+there. The same photos and options give the same bits: images get their ids before features are extracted, camera by camera and
+by name within each; every random choice has a seed; and mapping, the one step whose sums depend on its threads, runs on one.
 """
 
 import math
@@ -61,8 +61,9 @@ def reconstruct(
 ) -> dict[str, Any]:
     """All steps for the named photos of a folder; products lie below `work`, models ready for dense stereo in models/0, 1, ...
 
-    Returns what happened: `broken` (name and reason of each photo left out), `photos`, `pairs` (which were compared), `models`
-    (registered photos of each) and `peak_bytes`. `progress` is told each step as it begins.
+    Returns what happened: `broken` (name and reason of each photo left out), `photos`, `sources` (what each copy was called),
+    `pairs` (which were compared), `models` (registered photos of each) and `peak_bytes`. `progress` is told each step as it
+    begins.
     """
     steps: list[tuple[str, Path, str, dict[str, Any]]] = [
         ("reading photos", work / "photos", COPYING, {"folder": str(folder), "names": list(names)}),
@@ -81,9 +82,11 @@ def reconstruct(
         said[function.split(":")[1]] = read_json(record)
     for spent in ("features.db",):  # matches.db holds all of it
         (work / spent).unlink(missing_ok=True)
+    copies = said["prepare_photos"]["photos"]
     return {
         "broken": said["prepare_photos"]["broken"],
-        "photos": len(said["prepare_photos"]["photos"]),
+        "photos": len(copies),
+        "sources": {copy["name"]: copy.get("source", copy["name"]) for copy in copies},  # older records have none
         "pairs": said["match"]["pairs"],
         "models": said["undistort"]["models"],
         "peak_bytes": max(step["peak_bytes"] for step in said.values()),

@@ -1,10 +1,12 @@
+import json
+import os
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
-from sdgmnet.reconstruction.copies import copied_name, prepare_photos
+from sdgmnet.reconstruction.copies import copied_name, find_photos, prepare_photos
 from tests.reconstruction.planes import photograph, views_around, with_orientation, write_photos
 
 pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install 'sdgmnet[sfm]'")
@@ -35,3 +37,19 @@ def test_names_without_white_space_stay_apart() -> None:
     assert copied_name("my photo.jpg", {"my_photo.jpg"}) == "my_photo_2.jpg"
     assert copied_name("sub/a.tif", set()) == "sub/a.tif.jpg"
     assert copied_name("a.PNG", set()) == "a.PNG"
+
+
+def test_names_that_are_no_text_are_copied_under_names_that_are(tmp_path: Path) -> None:
+    source = write_photos(tmp_path / "photos", count=1)[0]
+    odd = os.fsdecode(b"caf\xe9 1.png")
+    try:
+        source.rename(tmp_path / "photos" / odd)
+    except OSError:
+        pytest.skip("this file system takes no such names")
+    (tmp_path / "photos" / os.fsdecode(b"\xff.png")).touch()
+    names = find_photos(tmp_path / "photos")
+    assert json.loads(json.dumps(names)) == names
+    said = prepare_photos(str(tmp_path / "photos"), names, str(tmp_path / "work"), {"size": 480})
+    assert [(photo["name"], photo["source"]) for photo in said["photos"]] == [("caf%E9_1.png", "caf%E9 1.png")]
+    assert said["broken"] == [["%FF.png", "is empty"]]
+    assert (tmp_path / "work/photos/caf%E9_1.png").exists()
