@@ -1,6 +1,6 @@
 """Points of a scene's models -> the PatchSet with their patches, each with a record of where it was cut."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,27 @@ PATCHES_AT_ONCE = 1024
 
 
 def write_scene(
-    target: Path, name: str, origin: dict[str, Any], models: Sequence[Path], made: Sequence[Points]
+    target: Path,
+    name: str,
+    origin: dict[str, Any],
+    models: Sequence[Path],
+    made: Sequence[Points],
+    sources: Mapping[str, str] | None = None,
 ) -> None:
-    """One PatchSet of all models, whose points and images are numbered one after the other."""
+    """One PatchSet of all models, whose points and images are numbered one after the other.
+
+    sources: what the photo behind a view's picture was called, where its copy got another name.
+    """
     images: list[str] = []
     rows, conflicts, next_point = [], [np.empty((0, 2), dtype=np.int64)], 0
     shown: set[str] = set()  # COLMAP may put a photo into two models, which know nothing of each other's points
     scenes = [load_scene(model / "scene.npz") for model in models]
-    origin = {**origin, "images": [f"{model.name}/{view.name}" for model, scene in zip(models, scenes, strict=True)
-                                   for view in scene.views]}  # fmt: skip
+    named = [(model.name, view.name) for model, scene in zip(models, scenes, strict=True) for view in scene.views]
+    origin = {
+        **origin,
+        "images": [f"{model}/{view}" for model, view in named],
+        "sources": [(sources or {}).get(view, view) for _, view in named],
+    }
     with write_patchset(target, name, origin) as writer:
         for model, scene, points in zip(models, scenes, made, strict=True):
             for index, view in enumerate(scene.views):

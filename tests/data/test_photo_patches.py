@@ -36,3 +36,11 @@ def test_two_models_make_one_set(model: Path, points: Points, tmp_path: Path) ->
     assert len(made.conflicts) == 2 * len(points.conflicts)
     assert made.origin["images"][:2] == ["0/0.png", "0/1.png"]
     np.testing.assert_allclose(made.observations["x"][:count], points.keypoints.xy[:, 0], atol=1e-3)
+
+
+def test_the_names_that_photos_came_with_are_kept(model: Path, points: Points, tmp_path: Path) -> None:
+    write_scene(tmp_path / "set", "one", {"options": 1}, [model], [points], {"1.png": "my photo 1.png"})
+    origin = PatchSet.open(tmp_path / "set").origin
+    assert origin["images"] == ["0/0.png", "0/1.png", "0/2.png"]
+    assert origin["sources"] == ["0.png", "my photo 1.png", "2.png"]
+    assert origin["options"] == 1
