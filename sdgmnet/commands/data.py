@@ -159,6 +159,7 @@ def photos(words: list[str]) -> None:
             work=arguments.work,
             discard_work=arguments.discard_work,
             tell=lambda done, total, what: bar.update(task, completed=done, total=total, description=what),
+            say=lambda sentence: bar.console.print(sentence, markup=False, highlight=False, soft_wrap=True),
         )
     for row in rows:
         sheet = arguments.out / f"{row['scene']}.png"
@@ -167,6 +168,8 @@ def photos(words: list[str]) -> None:
     for row in rows:
         for name, reason in row.get("broken", []):
             print_aside(f"{row['scene']}: {name} {reason}; left out.")
+        for model, reason in row.get("left_out", []):
+            print_aside(f"{row['scene']}: model {model} left out: {reason}")
     for failure in failures:
         print_aside(f"{failure.scene} skipped: {failure.reason}")
     if not rows:

@@ -1,20 +1,28 @@
 """From photos to PatchSets: the scenes of a folder, and the whole way with a real reconstruction."""
 
+import errno
+import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sdgmnet.cli import main
+from sdgmnet.data.locks import LOCK, only_worker
 from sdgmnet.data.patchset import PatchSet
-from sdgmnet.data.photos import PhotoOptions, find_scenes, keep_apart, make_patchsets
-from sdgmnet.errors import InputError
+from sdgmnet.data.photo_points import Points
+from sdgmnet.data.photos import PhotoOptions, about_layout, digests, find_scenes, keep_apart, make_patchsets
+from sdgmnet.errors import InputError, Stopped
+from sdgmnet.reconstruction.maps import read_map
 from sdgmnet.reconstruction.sparse import SparseOptions
+from sdgmnet.reconstruction.stereo import DenseOptions
 from tests.reconstruction.planes import write_photos
 
 
@@ -51,6 +59,139 @@ def test_scenes_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "b/loop").symlink_to(tmp_path / "b")
     assert [scene.name for scene in find_scenes(tmp_path)][:1] == ["a"]
     assert [scene.photos for scene in find_scenes(tmp_path / "b")] == [("1.JPG",)]
+
+
+def test_photos_beside_scenes_are_said(tmp_path: Path) -> None:
+    for name in ("a/1.png", "a/2.png", "b/1.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert about_layout("photos", find_scenes(tmp_path)) == ""
+    assert about_layout("photos", find_scenes(tmp_path / "a")) == ""
+    (tmp_path / "stray.png").touch()
+    said = about_layout("photos", find_scenes(tmp_path))
+    assert said.startswith("photos holds 1 photo(s) itself and 3 in sub-folders: all are taken as one scene")
+    heard: list[str] = []
+    _, failures = make_patchsets(tmp_path, tmp_path / "out", say=heard.append)
+    assert len(heard) == len(failures) == 1
+
+
+def test_what_was_written_inside_of_the_photos_is_no_photo(tmp_path: Path) -> None:
+    for name in ("a/1.png", "out/a.png", "out/.work/a/1.png", "kept/a/photos/1.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    without = (tmp_path / "a/../out", tmp_path / "kept")
+    assert [scene.name for scene in find_scenes(tmp_path, without)] == ["a"]
+    assert find_scenes(tmp_path / "out", (tmp_path / "out",))[0].photos == ("a.png",)  # asked for by name
+
+
+def test_a_folder_whose_name_is_no_text_is_a_scene(tmp_path: Path) -> None:
+    odd = os.fsencode(tmp_path) + b"/caf\xe9"
+    try:
+        os.mkdir(odd)
+    except OSError:
+        pytest.skip("this file system takes no such names")
+    with open(odd + b"/1\xe9.png", "wb"):
+        pass
+    scene = find_scenes(tmp_path)[0]
+    assert scene.name == "caf%E9"
+    assert (scene.folder / scene.photos[0]).exists()
+    assert json.loads(json.dumps(scene.photos)) == list(scene.photos)
+    assert digests(scene)[0][1] == hashlib.sha1(b"").hexdigest()
+
+
+EXACT = PhotoOptions(smallest_scale=1.0)
+
+
+@pytest.fixture
+def two_models(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of photos whose sparse reconstruction is done already: twice the same model, with exact depth maps."""
+
+    def reconstruct(folder: Path, names: list[str], place: Path, *_: Any) -> dict[str, Any]:
+        for copy in (place / "models/0", place / "models/1"):
+            if not copy.exists():
+                shutil.copytree(model, copy)
+        sources = {name: f"photo {name}" for name in names}
+        return {"broken": [], "photos": 3, "sources": sources, "pairs": "all 3", "models": [3, 3], "peak_bytes": 0}
+
+    monkeypatch.setattr("sdgmnet.data.photos.reconstruct", reconstruct)
+    shutil.copytree(model / "images", tmp_path / "photos/scene")
+    return tmp_path / "photos"
+
+
+def fail_in(monkeypatch: pytest.MonkeyPatch, models: dict[str, Exception]) -> None:
+    """Dense stereo that fails in some models and elsewhere leaves the maps that are there."""
+
+    def make_depths(workspace: Path, *_: Any, **__: Any) -> str:
+        if workspace.name in models:
+            raise models[workspace.name]
+        return "sdgmnet"
+
+    monkeypatch.setattr("sdgmnet.data.photos.make_depths", make_depths)
+
+
+def test_a_model_that_fails_is_left_out_and_told(
+    two_models: Path,
+    points: Points,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install 'sdgmnet[sfm]'")
+    fail_in(monkeypatch, {"0": InputError("no photo got a depth map.")})
+    words = ["data", "photos", str(two_models), "-o", str(tmp_path / "out"), "--smallest-scale", "1.0"]
+    assert main(words) == 0
+    assert "scene: model 0 left out: no photo got a depth map." in capsys.readouterr().err
+    made = PatchSet.open(tmp_path / "out/scene")
+    assert len(made) == len(points.view)
+    assert made.origin["images"] == ["1/0.png", "1/1.png", "1/2.png"]
+    assert made.origin["sources"][0] == "photo 0.png"
+    row = json.loads((tmp_path / "out/results.json").read_text())["scenes"][0]
+    assert row["left_out"] == [["0", "no photo got a depth map."]]
+    assert row["seconds"].keys() == {"sparse", "dense", "correspondence", "patches"}
+    assert main(words) == 0
+    assert "model 0 left out" in capsys.readouterr().err
+
+
+def test_a_scene_fails_when_all_models_do(two_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_in(monkeypatch, {"0": InputError("no depth."), "1": Stopped("patch match ended with code -6")})
+    rows, failures = make_patchsets(two_models, tmp_path / "out", EXACT)
+    assert not rows
+    assert failures[0].reason == "no model gave patches: 0: no depth; 1: patch match ended with code -6."
+    fail_in(monkeypatch, {"0": InputError("no depth."), "1": InputError("no depth.")})
+    assert make_patchsets(two_models, tmp_path / "out", EXACT)[1][0].reason == "no depth."
+
+
+def test_troubles_of_the_machine_leave_nothing_out(
+    two_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A set without one of its models would be taken for finished ever after."""
+    full = InputError("the disk is full.")
+    full.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    fail_in(monkeypatch, {"1": full})
+    with pytest.raises(InputError, match="the disk is full"):
+        make_patchsets(two_models, tmp_path / "out", EXACT)
+    fail_in(monkeypatch, {"1": OSError(errno.EIO, "Input/output error")})
+    assert "Input/output error" in make_patchsets(two_models, tmp_path / "out", EXACT)[1][0].reason
+    assert not (tmp_path / "out/scene").exists()
+
+
+def test_work_that_another_process_is_at_is_left_alone(two_models: Path, tmp_path: Path) -> None:
+    with only_worker(tmp_path / "work/scene"):
+        _, failures = make_patchsets(two_models, tmp_path / "out", EXACT, work=tmp_path / "work")
+    assert failures[0].reason.startswith("another process is working on")
+    assert [path.name for path in (tmp_path / "work/scene").iterdir()] == [LOCK]
+
+
+def test_other_dense_options_make_the_maps_anew(two_models: Path, tmp_path: Path) -> None:
+    for size in (96, 80):
+        dense = DenseOptions(size=size, coarsest=size // 2)
+        options = PhotoOptions(dense=dense, smallest_scale=1.0)
+        rows, failures = make_patchsets(two_models, tmp_path / f"{size}", options, work=tmp_path / "work")
+        assert not failures
+        assert rows[0]["left_out"] == []
+        for path in (tmp_path / "work/scene/models/1/stereo").rglob("*.bin"):
+            assert max(read_map(path).shape[:2]) == size
 
 
 @pytest.fixture(scope="module")
