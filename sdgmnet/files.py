@@ -4,6 +4,7 @@ import errno
 import glob
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -17,11 +18,21 @@ from sdgmnet.errors import InputError
 def _beside(target: Path) -> Path:
     """A place for the unfinished target. What processes that are gone left unfinished there is removed."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    for stale in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
-        owner = stale.name.split(".")[-2].split("-")[0]
-        if not (owner.isdigit() and _is_alive(int(owner))):
-            shutil.rmtree(stale) if stale.is_dir() else stale.unlink(missing_ok=True)
+    ours = re.compile(rf"\.{re.escape(target.name)}\.(\d+)-[0-9a-f]{{8}}\.part.*", re.DOTALL)
+    for stale in target.parent.glob(f".{glob.escape(target.name)}.*.part*"):
+        if (made_by := ours.fullmatch(stale.name)) and not _is_alive(int(made_by[1])):
+            _remove(stale)
     return target.with_name(f".{target.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.part")
+
+
+def _remove_with_companions(part: Path) -> None:
+    """The part and what a database keeps beside its file while it works (-wal, -shm, -journal)."""
+    for found in part.parent.glob(f"{glob.escape(part.name)}*"):
+        _remove(found)
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 
 def _is_alive(process: int) -> bool:
@@ -34,12 +45,19 @@ def _is_alive(process: int) -> bool:
     return True
 
 
+def is_disk_full(error: BaseException) -> bool:
+    """Whether it was raised because of a full disk, or says so."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    return error.__cause__ is not None and is_disk_full(error.__cause__)
+
+
 @contextmanager
 def _disk_full_is_said(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_disk_full(error):
             raise InputError(f"{target} cannot be written, the disk is full: free some space and run again.") from error
         raise
 
@@ -55,7 +73,7 @@ def new_file(target: Path | str) -> Iterator[Path]:
             _flush(part)
             os.replace(part, target)
     finally:
-        part.unlink(missing_ok=True)
+        _remove_with_companions(part)
 
 
 @contextmanager

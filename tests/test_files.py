@@ -1,13 +1,17 @@
 """Nothing half-written, nothing left behind."""
 
+import errno
 import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from sdgmnet.errors import InputError
-from sdgmnet.files import new_file, new_folder, read_json, write_json, write_text
+from sdgmnet.files import is_disk_full, new_file, new_folder, read_json, write_json, write_text
 
 FAILURES = (ValueError, OSError, KeyboardInterrupt, SystemExit)
 
@@ -71,6 +75,33 @@ def test_two_writers_of_one_file_do_not_meet(tmp_path: Path) -> None:
             second.write_text("second")
         assert content(tmp_path)["a.txt"] == "second"
     assert content(tmp_path) == {"a.txt": "first"}
+
+
+def test_what_a_killed_writer_left_is_swept_with_its_companions(tmp_path: Path) -> None:
+    """A database killed at work leaves more files than its own; those of a living process, and anybody's, stay."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    stale = [f".a.db.{gone.pid}-0123abcd.part{suffix}" for suffix in ("", "-wal", "-shm", "-journal", ".pairs.txt")]
+    kept = [f".a.db.{os.getpid()}-0123abcd.part-wal", ".a.db.mine.part", f".b.db.{gone.pid}-0123abcd.part-wal"]
+    for name in (*stale, *kept):
+        (tmp_path / name).touch()
+    with new_file(tmp_path / "a.db") as part:
+        part.write_text("whole")
+    assert entries(tmp_path) == sorted([*kept, "a.db"])
+
+
+def test_a_failed_writer_leaves_no_companions(tmp_path: Path) -> None:
+    with pytest.raises(ValueError), new_file(tmp_path / "a.db") as part:
+        part.with_name(f"{part.name}-wal").touch()
+        raise ValueError
+    assert entries(tmp_path) == []
+
+
+def test_a_full_disk_is_known_behind_its_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the disk is full") as caught, new_file(tmp_path / "a.db"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert is_disk_full(caught.value)
+    assert not is_disk_full(InputError("another"))
 
 
 @pytest.mark.parametrize("existing", [True, False])

@@ -159,17 +159,19 @@ def photos(words: list[str]) -> None:
             work=arguments.work,
             discard_work=arguments.discard_work,
             tell=lambda done, total, what: bar.update(task, completed=done, total=total, description=what),
+            say=lambda sentence: bar.console.print(sentence, markup=False, highlight=False, soft_wrap=True),
         )
     for row in rows:
         sheet = arguments.out / f"{row['scene']}.png"
         if not sheet.exists() or sheet.stat().st_mtime < (arguments.out / row["scene"] / "set.json").stat().st_mtime:
             draw_easy_and_hard(PatchSet.open(arguments.out / row["scene"]), sheet)
-    errors = Console(stderr=True, highlight=False, soft_wrap=True)
     for row in rows:
         for name, reason in row.get("broken", []):
-            errors.print(f"{row['scene']}: {name} {reason}; left out.", markup=False)
+            print_aside(f"{row['scene']}: {name} {reason}; left out.")
+        for model, reason in row.get("left_out", []):
+            print_aside(f"{row['scene']}: model {model} left out: {reason}")
     for failure in failures:
-        errors.print(f"{failure.scene} skipped: {failure.reason}", markup=False)
+        print_aside(f"{failure.scene} skipped: {failure.reason}")
     if not rows:
         raise InputError("no scene gave patches; the reasons stand above.")
     results = {"scenes": rows, "failed": [failure._asdict() for failure in failures]}
@@ -207,7 +209,8 @@ def photos_table(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]
 class PairsArguments:
     """Draw balanced test pairs for PatchSets, half matching, half of different points, as in PhotoTour's m50 files.
 
-    Points that are too close to each other to be called different never make a non-matching pair.
+    Points that are too close to each other to be called different never make a non-matching pair. Sets that have test
+    pairs keep them.
     """
 
     patchsets: tyro.conf.Positional[tuple[Path, ...]]
@@ -226,15 +229,29 @@ def pairs(words: list[str]) -> None:
         raise InputError("name the PatchSets that are to get test pairs.")
     if arguments.count < 2:
         raise InputError(f"--count must be at least 2, not {arguments.count}.")
-    folders = [found for folder in arguments.patchsets for found in patchset_folders(folder)]
-    sets = []
-    for folder in folders:
-        opened = PatchSet.open(folder)
-        if opened.test_pairs is not None and not arguments.replace:
-            raise InputError(f"{folder} has test pairs already: pass --replace to draw them anew.")
-        write_test_pairs(folder, random_test_pairs(opened, arguments.count, arguments.seed))
-        sets.append(PatchSet.open(folder))
-    summarise(sets)
+    found = {one.resolve(): one for folder in arguments.patchsets for one in patchset_folders(folder)}  # each once
+    opened = {folder: PatchSet.open(folder) for folder in found.values()}
+    kept = [folder for folder, one in opened.items() if one.test_pairs is not None and not arguments.replace]
+    have = "has" if len(kept) == 1 else "have"
+    told = f"{', '.join(str(folder) for folder in kept)} {have} test pairs already"
+    if len(kept) == len(opened):
+        raise InputError(f"{told}: pass --replace to draw them anew.")
+    # All are drawn before the first is written: one that has too few points leaves every set as it was.
+    drawn = {
+        folder: random_test_pairs(one, arguments.count, arguments.seed)
+        for folder, one in opened.items()
+        if folder not in kept
+    }
+    for folder, test_pairs in drawn.items():
+        write_test_pairs(folder, test_pairs)
+    if kept:
+        print_aside(f"{told}, left as they are: --replace draws them anew.")
+    summarise([PatchSet.open(folder) for folder in drawn])
+
+
+def print_aside(sentence: str) -> None:
+    """To the person, not into the output that a program may read."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(sentence, markup=False)
 
 
 def patchset_folders(folder: Path) -> list[Path]:

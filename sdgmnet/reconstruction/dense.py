@@ -1,41 +1,25 @@
-"""A dense workspace: depth and normal maps of every photo, believed where photos agree, fused into a point cloud.
+"""Depth and normal maps of every photo of a workspace, believed where photos agree: our own stereo, or COLMAP's on a GPU."""
 
-The folder is the one that COLMAP's undistorter writes (`images/`, `sparse/`, `stereo/`), with our `scene.npz` beside. Where
-pycolmap has CUDA its own PatchMatch can make the same maps (`estimate_depths_with_colmap`; not run on a GPU).
-"""
-
-import dataclasses
-import hashlib
-import shutil
-import tempfile
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from sdgmnet.errors import InputError
-from sdgmnet.files import new_file, read_json, write_json
 from sdgmnet.reconstruction.consistency import confirmations
-from sdgmnet.reconstruction.maps import read_map, write_map
-from sdgmnet.reconstruction.process import run_alone
+from sdgmnet.reconstruction.fusion import fuse
+from sdgmnet.reconstruction.maps import read_map
+from sdgmnet.reconstruction.patch_match import colmap_can_run, estimate_depths_with_colmap
 from sdgmnet.reconstruction.stereo import DenseOptions, Picture, Surface, level_sizes, reconstruct_surface
 from sdgmnet.reconstruction.views import SparseScene, View, load_scene, project
+from sdgmnet.reconstruction.workspace import Maker, is_finished, map_path, same_options_or_error, write_maps
 
-__all__ = [
-    "DenseOptions",
-    "DenseReport",
-    "choose_neighbours",
-    "colmap_has_cuda",
-    "estimate_depths",
-    "estimate_depths_with_colmap",
-    "fuse",
-]
+__all__ = ["DenseOptions", "DenseReport", "choose_neighbours", "estimate_depths", "fuse", "make_depths"]
 
-METHOD = 1  # raised when the same options would give other maps
 FEWEST_POINTS = 10  # sparse points that a photo must see before its depth range means anything
 FEWEST_SHARED = 5  # sparse points that two photos must share to be compared
 SMALLEST_ANGLE = 0.5  # degrees between their rays to a point: from nearly the same place nothing can be triangulated
@@ -48,11 +32,6 @@ Progress = Callable[[int, int, str], None]  # steps done, steps in all, what was
 class DenseReport(NamedTuple):
     made: tuple[str, ...]  # photos that have maps
     skipped: dict[str, str]  # photos that have none, and why
-
-
-def map_path(workspace: Path, kind: str, name: str, stage: str) -> Path:
-    """kind: depth or normal; stage: photometric (as matched) or geometric (confirmed by other photos)."""
-    return workspace / "stereo" / f"{kind}_maps" / f"{name}.{stage}.bin"
 
 
 def choose_neighbours(scene: SparseScene, index: int, count: int) -> list[int]:
@@ -169,17 +148,19 @@ def estimate_depths(
     *,
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
+    remake: bool = False,
 ) -> DenseReport:
     """Make photometric maps of each view and then geometric ones, those that other views confirm.
 
     A view that cannot be done is skipped and told. What is finished stays: started again, only the missing maps are made.
-    Maps of other options or of another scene are never mixed with new ones.
+    Maps of other options, of another scene or by COLMAP are never mixed with new ones: they are refused, or with `remake`
+    removed first.
     """
     workspace, options, device = Path(workspace), options or DenseOptions(), torch.device(device)
     scene = load_scene(workspace / "scene.npz")
     if len(scene.views) < 2:
         raise InputError(f"{workspace} holds {len(scene.views)} photo: depth needs at least two that overlap.")
-    same_options_or_error(workspace, options)
+    same_options_or_error(workspace, options, "sdgmnet", remake=remake)
     skipped: dict[str, str] = {}
     told = Teller(progress, 2 * len(scene.views))
 
@@ -210,7 +191,8 @@ def estimate_depths(
         side_by_side(step, len(scene.views), workers, told)
     made = tuple(view.name for view in scene.views if view.name not in skipped)
     if not made:
-        raise InputError(f"No photo of {workspace} got a depth map; the first: {next(iter(skipped.values()))}.")
+        first = next(iter(skipped.values())).rstrip(".")
+        raise InputError(f"No photo of {workspace} got a depth map; the first: {first}.")
     return DenseReport(made, skipped)
 
 
@@ -241,16 +223,6 @@ def side_by_side(step: Callable[[int], str], count: int, workers: int, told: Cal
         torch.set_num_threads(before)
 
 
-def write_maps(workspace: Path, name: str, stage: str, depths: np.ndarray, normals: np.ndarray) -> None:
-    """The depth map comes last: it says that both are there."""
-    write_map(map_path(workspace, "normal", name, stage), normals)
-    write_map(map_path(workspace, "depth", name, stage), depths)
-
-
-def is_finished(workspace: Path, name: str, stage: str) -> bool:
-    return map_path(workspace, "depth", name, stage).is_file()
-
-
 def confirmed(
     workspace: Path,
     scene: SparseScene,
@@ -275,144 +247,16 @@ def confirmed(
     return np.where(keep, depths, 0), np.where(keep[..., None], normals, 0)
 
 
-def same_options_or_error(workspace: Path, options: DenseOptions) -> None:
-    """Note what the maps are made with; refuse when maps made otherwise are there."""
-    note = workspace / "stereo" / "options.json"
-    scene = hashlib.sha256((workspace / "scene.npz").read_bytes()).hexdigest()
-    now: dict[str, Any] = {"method": METHOD, "scene": scene, **dataclasses.asdict(options)}
-    now = {key: list(value) if isinstance(value, tuple) else value for key, value in now.items()}
-    if note.is_file():
-        before = read_json(note)
-        changed = [key for key in now if before.get(key) != now[key]]
-        if changed:
-            raise InputError(
-                f"{note.parent} holds depth maps made with another {', '.join(changed)}: "
-                "use the same, or remove depth_maps, normal_maps and options.json there."
-            )
-    elif any(note.parent.glob("depth_maps/**/*.bin")):
-        raise InputError(f"{note.parent} holds depth maps of unknown origin: remove depth_maps and normal_maps there.")
-    else:
-        write_json(note, now)
-
-
-def colmap_has_cuda(workspace: Path | str) -> bool:
-    """Whether `estimate_depths_with_colmap` can run here; asked in a process of its own."""
-    return bool(run_alone(f"{__name__}:_has_cuda", Path(workspace) / "dense.log"))
-
-
-def _has_cuda() -> bool:
-    import pycolmap
-
-    return bool(pycolmap.has_cuda)
-
-
-def estimate_depths_with_colmap(workspace: Path | str, options: DenseOptions | None = None) -> None:
-    """COLMAP's PatchMatch instead of ours, for a pycolmap with CUDA (`has_cuda`). Not run on a GPU."""
-    size = (options or DenseOptions()).size
-    run_alone(f"{__name__}:_patch_match", Path(workspace) / "dense.log", workspace=str(workspace), size=size)
-
-
-def _patch_match(workspace: str, size: int) -> None:
-    import pycolmap
-
-    if not pycolmap.has_cuda:
-        raise InputError("This pycolmap is built without CUDA: use estimate_depths.")
-    options = pycolmap.PatchMatchOptions()
-    options.max_image_size, options.geom_consistency, options.filter = size, True, True
-    pycolmap.patch_match_stereo(workspace, options=options)
-
-
 def make_depths(
-    workspace: Path | str, options: DenseOptions | None = None, progress: Progress | None = None
-) -> Literal["colmap", "sdgmnet"]:
-    """Depth maps by COLMAP where it has CUDA, by our own stereo elsewhere; returns whose they are."""
-    if colmap_has_cuda(workspace):
-        estimate_depths_with_colmap(workspace, options)
-        return "colmap"
-    estimate_depths(workspace, options, progress=progress)
-    return "sdgmnet"
-
-
-def fuse(
     workspace: Path | str,
-    out: Path | str,
+    options: DenseOptions | None = None,
+    progress: Progress | None = None,
     *,
-    fewest_pixels: int = 3,
-    largest_normal_error: float = 20.0,
-    threads: int = -1,
-) -> int:
-    """Fuse the geometric maps into a coloured PLY with COLMAP's stereo_fusion; returns the number of points.
-
-    A point needs `fewest_pixels` pixels of all photos whose depths agree and whose normals differ by at most
-    `largest_normal_error` degrees. `threads` -1 means all.
-    """
-    workspace, out = Path(workspace), Path(out)
-    scene = load_scene(workspace / "scene.npz")
-    shapes = {
-        view.name: read_map(map_path(workspace, "depth", view.name, "geometric")).shape
-        for view in scene.views
-        if is_finished(workspace, view.name, "geometric")
-    }
-    if len(shapes) < 2:
-        raise InputError(f"{workspace} holds {len(shapes)} geometric depth maps: estimate the depths first.")
-    with tempfile.TemporaryDirectory(dir=workspace, prefix=".fusion-") as folder, new_file(out) as part:
-        beside = Path(folder)
-        made = beside / "fused.ply"
-        answer = run_alone(
-            f"{__name__}:_fuse",
-            workspace / "dense.log",
-            workspace=str(workspace.resolve()),
-            beside=folder,
-            out=str(made),
-            shapes=shapes,
-            fewest_pixels=fewest_pixels,
-            largest_normal_error=largest_normal_error,
-            threads=threads,
-        )
-        shutil.copyfile(made, part)
-    return int(answer)
-
-
-def _fuse(
-    workspace: str,
-    beside: str,
-    out: str,
-    shapes: dict[str, list[int]],
-    fewest_pixels: int,
-    largest_normal_error: float,
-    threads: int,
-) -> int:
-    """Fuse through a workspace beside, whose cameras see COLMAP's fusion right: see `centre_on_integers`."""
-    import pycolmap
-
-    folder, model = Path(beside), pycolmap.Reconstruction(str(Path(workspace) / "sparse"))
-    centre_on_integers(model, shapes)
-    (folder / "sparse").mkdir()
-    (folder / "stereo").mkdir()
-    model.write(str(folder / "sparse"))
-    (folder / "images").symlink_to(Path(workspace) / "images")
-    for kind in ("depth_maps", "normal_maps"):
-        (folder / "stereo" / kind).symlink_to(Path(workspace) / "stereo" / kind)
-    names = sorted(shapes)
-    (folder / "stereo" / "fusion.cfg").write_text("".join(f"{name}\n" for name in names))
-    (folder / "stereo" / "patch-match.cfg").write_text("".join(f"{name}\n__auto__, 20\n" for name in names))
-    options = pycolmap.StereoFusionOptions()
-    options.min_num_pixels, options.max_normal_error = fewest_pixels, largest_normal_error
-    options.num_threads = threads
-    fused = pycolmap.stereo_fusion(out, folder, input_type="geometric", options=options, output_type="PLY")
-    return int(fused.num_points3D())
-
-
-def centre_on_integers(model: Any, shapes: dict[str, list[int]]) -> None:
-    """Move the principal points of a pycolmap model so that COLMAP's fusion takes integers as pixel centres.
-
-    COLMAP's cameras have pixel centres at halves, but its fusion lets pixel (column, row) of a depth map look along the ray
-    through (column, row), after scaling the camera to the size of the map.
-    """
-    for camera_id in {image.camera_id for image in model.images.values()}:
-        names = [image.name for image in model.images.values() if image.camera_id == camera_id]
-        shape = next((shapes[name] for name in names if name in shapes), None)
-        if shape is not None:
-            camera = model.cameras[camera_id]
-            camera.principal_point_x -= 0.5 * camera.width / shape[1]
-            camera.principal_point_y -= 0.5 * camera.height / shape[0]
+    remake: bool = False,
+) -> Maker:
+    """Depth maps by COLMAP where it can use a GPU, by our own stereo elsewhere; returns whose they are."""
+    if colmap_can_run(workspace):
+        estimate_depths_with_colmap(workspace, options, remake=remake)
+        return "colmap"
+    estimate_depths(workspace, options, progress=progress, remake=remake)
+    return "sdgmnet"

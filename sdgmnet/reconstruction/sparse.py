@@ -1,12 +1,11 @@
 """Photos of one scene -> posed, undistorted pictures: COLMAP's structure from motion on the CPU, step by step.
 
 Every step runs in a process of its own, writes its product beside its place and renames it, and is skipped where its product is
-there. The same photos and options give the same bits: images get their ids in the order of their names before features are
-extracted, every random choice has a seed, and mapping, the one step whose sums depend on its threads, runs on a single one.
+there. The same photos and options give the same bits: images get their ids before features are extracted, camera by camera and
+by name within each; every random choice has a seed; and mapping, the one step whose sums depend on its threads, runs on one.
 """
 
 import math
-import os
 import resource
 import shutil
 import sys
@@ -23,8 +22,7 @@ from sdgmnet.files import new_file, new_folder, read_json, write_json
 from sdgmnet.reconstruction.process import run_alone
 from sdgmnet.reconstruction.views import SparseScene, View, save_scene
 
-KEPT_AS_THEY_ARE = {".jpg", ".jpeg", ".png"}
-PHOTOS = KEPT_AS_THEY_ARE | {".bmp", ".heic", ".heif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"}
+COPYING = "sdgmnet.reconstruction.copies:prepare_photos"
 FEWEST_SHARED = 30  # keypoints of one photo that two others see, for these two to be compared as well
 FEWEST_MATCHES = 15  # verified between two photos, for them to count as neighbours
 
@@ -58,50 +56,37 @@ class Step(NamedTuple):
 Progress = Callable[[str], None]
 
 
-def find_photos(folder: Path) -> list[str]:
-    """Photos below the folder by their names relative to it, sorted; nothing hidden."""
-    found, visited = [], set()
-    for place, folders, files in os.walk(folder, followlinks=True):
-        real = os.path.realpath(place)
-        # A link may lead to a folder above it: nothing is entered twice.
-        folders[:] = [] if real in visited else sorted(name for name in folders if not name.startswith("."))
-        if real not in visited:
-            photos = (Path(place, name) for name in files if not name.startswith("."))
-            found += [path.relative_to(folder).as_posix() for path in photos if path.suffix.lower() in PHOTOS]
-        visited.add(real)
-    return sorted(found)
-
-
 def reconstruct(
     folder: Path, names: Sequence[str], work: Path, options: SparseOptions, progress: Progress
 ) -> dict[str, Any]:
     """All steps for the named photos of a folder; products lie below `work`, models ready for dense stereo in models/0, 1, ...
 
-    Returns what happened: `broken` (name and reason of each photo left out), `photos`, `pairs` (which were compared), `models`
-    (registered photos of each) and `peak_bytes`. `progress` is told each step as it begins.
+    Returns what happened: `broken` (name and reason of each photo left out), `photos`, `sources` (what each copy was called),
+    `pairs` (which were compared), `models` (registered photos of each) and `peak_bytes`. `progress` is told each step as it
+    begins.
     """
     steps: list[tuple[str, Path, str, dict[str, Any]]] = [
-        ("reading photos", work / "photos", "prepare_photos", {"folder": str(folder), "names": list(names)}),
-        ("features", work / "features.db", "extract", {}),
-        ("matching", work / "matches.db", "match", {}),
-        ("mapping", work / "sparse", "map_scene", {}),
-        ("undistorting", work / "models", "undistort", {}),
+        ("reading photos", work / "photos", COPYING, {"folder": str(folder), "names": list(names)}),
+        ("features", work / "features.db", f"{__name__}:extract", {}),
+        ("matching", work / "matches.db", f"{__name__}:match", {}),
+        ("mapping", work / "sparse", f"{__name__}:map_scene", {}),
+        ("undistorting", work / "models", f"{__name__}:undistort", {}),
     ]
     said: dict[str, Any] = {}
     for title, product, function, arguments in steps:
         record = work / f"{product.stem}.json"
         if not record.exists():
             progress(title)
-            step = alone(
-                f"{__name__}:{function}", work / "log.txt", work=str(work), options=asdict(options), **arguments
-            )
+            step = alone(function, work / "log.txt", work=str(work), options=asdict(options), **arguments)
             write_json(record, {**step.result, "peak_bytes": step.peak_bytes})
-        said[function] = read_json(record)
+        said[function.split(":")[1]] = read_json(record)
     for spent in ("features.db",):  # matches.db holds all of it
         (work / spent).unlink(missing_ok=True)
+    copies = said["prepare_photos"]["photos"]
     return {
         "broken": said["prepare_photos"]["broken"],
-        "photos": len(said["prepare_photos"]["photos"]),
+        "photos": len(copies),
+        "sources": {copy["name"]: copy.get("source", copy["name"]) for copy in copies},  # older records have none
         "pairs": said["match"]["pairs"],
         "models": said["undistort"]["models"],
         "peak_bytes": max(step["peak_bytes"] for step in said.values()),
@@ -122,84 +107,6 @@ def measured(place: str, arguments: dict[str, Any]) -> tuple[Any, int]:
 
 
 # The steps. Each is called in its own process, with arguments and results that JSON can hold.
-
-
-def prepare_photos(folder: str, names: Sequence[str], work: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Upright photos of at most `size` pixels in work/photos; what cannot be read is named with the reason."""
-    import cv2
-
-    broken: list[list[str]] = []
-    kept: list[dict[str, Any]] = []
-    target = Path(work) / "photos"
-    shutil.rmtree(target, ignore_errors=True)
-    with new_folder(target) as part:
-        for name in names:
-            source = Path(folder) / name
-            reason, picture, turned = read_photo(source)
-            if picture is None:
-                broken.append([name, reason])
-                continue
-            height, width = picture.shape[:2]
-            scale = min(1.0, options["size"] / max(width, height))
-            as_it_is = scale == 1.0 and not turned and source.suffix.lower() in KEPT_AS_THEY_ARE
-            copy = part / copied_name(name, {photo["name"] for photo in kept})
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            if as_it_is:
-                shutil.copyfile(source, copy)
-            else:
-                side = (max(1, round(width * scale)), max(1, round(height * scale)))
-                smaller = cv2.resize(picture, side, interpolation=cv2.INTER_AREA) if scale < 1 else picture
-                coded = cv2.imencode(copy.suffix, smaller, [cv2.IMWRITE_JPEG_QUALITY, 97])[1]
-                copy.write_bytes(coded.tobytes())  # unlike OpenCV's own writing, this says when the disk is full
-                width, height = side
-            kept.append(
-                {
-                    "name": copy.relative_to(part).as_posix(),
-                    "width": width,
-                    "height": height,
-                    "focal": noted_focal_length(source),
-                }
-            )
-    return {"broken": broken, "photos": sorted(kept, key=lambda photo: photo["name"])}
-
-
-def copied_name(name: str, taken: set[str]) -> str:
-    """A name that COLMAP's lists of pairs can hold, without white space, of a kind that COLMAP reads."""
-    path = Path("_".join(name.split()))
-    if path.suffix.lower() not in KEPT_AS_THEY_ARE:
-        path = path.with_name(f"{path.name}.jpg")
-    number, free = 1, path
-    while free.as_posix() in taken:
-        number += 1
-        free = path.with_name(f"{path.stem}_{number}{path.suffix}")
-    return free.as_posix()
-
-
-def read_photo(path: Path) -> tuple[str, np.ndarray | None, bool]:
-    """Why it cannot be read (or empty), the upright picture (or None), and whether its EXIF asks for a turn."""
-    import cv2
-
-    from sdgmnet.features.images import Unreadable, read_picture
-
-    try:
-        upright = read_picture(path, cv2.IMREAD_COLOR)
-        stored = read_picture(path, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
-    except Unreadable as error:
-        return str(error), None, False
-    return "", upright, not np.array_equal(upright, stored)
-
-
-def noted_focal_length(path: Path) -> float | None:
-    """Focal length by EXIF as a share of the longer side, None where the photo does not say."""
-    import pycolmap
-
-    try:
-        camera = pycolmap.infer_camera_from_image(path)
-    except Exception:  # whatever it stumbles over, the focal length is then found from the matches
-        return None
-    if not camera.has_prior_focal_length:
-        return None
-    return round(camera.mean_focal_length() / max(camera.width, camera.height), 6)
 
 
 def extract(work: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,7 @@
-"""Photos to PatchSets: what is decided on exact depth maps, and the whole way with a real reconstruction."""
+"""From photos to PatchSets: the scenes of a folder, and the whole way with a real reconstruction."""
 
+import errno
+import hashlib
 import json
 import os
 import shutil
@@ -8,118 +10,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-import cv2
-import numpy as np
 import pytest
 
 from sdgmnet.cli import main
-from sdgmnet.data.correspondences import Rule
-from sdgmnet.data.patchset import PatchSet, pairs_in
-from sdgmnet.data.photos import (
-    PhotoOptions,
-    Points,
-    close_points,
-    find_scenes,
-    keep_apart,
-    load_points,
-    make_patchsets,
-    points_by_geometry,
-    write_scene,
-)
-from sdgmnet.errors import InputError
-from sdgmnet.reconstruction.maps import write_map
+from sdgmnet.data.locks import LOCK, only_worker
+from sdgmnet.data.patchset import PatchSet
+from sdgmnet.data.photo_points import Points
+from sdgmnet.data.photos import PhotoOptions, about_layout, digests, find_scenes, keep_apart, make_patchsets
+from sdgmnet.errors import InputError, Stopped
+from sdgmnet.reconstruction.maps import read_map
 from sdgmnet.reconstruction.sparse import SparseOptions
-from sdgmnet.reconstruction.views import load_scene, save_scene
+from sdgmnet.reconstruction.stereo import DenseOptions
 from tests.reconstruction.planes import write_photos
-from tests.reconstruction.rendered import Rendered, cast, write_workspace
-
-EXACT = PhotoOptions(smallest_scale=1.0)
-
-
-@pytest.fixture(scope="module")
-def model(rendered: Rendered, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace whose depth maps are the truth."""
-    folder = tmp_path_factory.mktemp("work") / "0"
-    write_workspace(rendered, folder)
-    for view, depths, normals in zip(rendered.scene.views, rendered.depths, rendered.normals, strict=True):
-        write_map(folder / f"stereo/depth_maps/{view.name}.geometric.bin", depths)
-        write_map(folder / f"stereo/normal_maps/{view.name}.geometric.bin", normals)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def points(model: Path) -> Points:
-    return points_by_geometry(model, EXACT)
-
-
-def world_of(rendered: Rendered, points: Points) -> np.ndarray:
-    """The true point of the world under each patch's centre."""
-    world = np.zeros((len(points.view), 3))
-    for index, view in enumerate(rendered.scene.views):
-        here = points.view == index
-        world[here] = cast(view, points.keypoints.xy[here])[1]
-    return world
-
-
-def test_patches_of_a_point_show_one_place(rendered: Rendered, points: Points) -> None:
-    world = world_of(rendered, points)
-    count = np.bincount(points.point)
-    assert count.min() >= 2
-    middle = np.stack([np.bincount(points.point, world[:, axis]) for axis in range(3)], 1) / count[:, None]
-    pixel = 4.5 / (0.95 * 320)  # of the world, at about the distance of the things
-    apart = np.linalg.norm(world - middle[points.point], axis=1) / pixel
-    assert np.mean(apart < 5) > 0.99
-    carried = ~points.detected
-    assert 0.1 < carried.mean() < 0.9
-    assert (points.distance[carried] == 0).all()
-    assert np.nanmax(points.distance) <= Rule().near_pixels
-
-
-def test_a_point_has_one_patch_a_view_and_views_are_in_order(points: Points) -> None:
-    assert len(np.unique(points.point * 10 + points.view)) == len(points.view)
-    assert (np.diff(points.view) >= 0).all()
-    assert set(np.unique(points.point)) == set(range(points.point.max() + 1))
-    assert points.conflicts.max() <= points.point.max()
-
-
-def test_close_points_are_conflicts(points: Points) -> None:
-    """Brute force over the patches of one view: nothing within the far border may be called different."""
-    rule, missed = Rule(), 0
-    here = np.flatnonzero((points.view == 1) & points.detected)
-    xy, sigma, angle = points.keypoints.xy[here], points.keypoints.sigma[here], points.keypoints.angle[here]
-    for row in range(len(here)):
-        far = np.maximum(rule.far_pixels, rule.far_sigmas * sigma[row])
-        near = (np.linalg.norm(xy - xy[row], axis=1) <= far) & (np.abs(np.log2(sigma / sigma[row])) <= rule.far_octaves)
-        near &= np.abs((angle - angle[row] + np.pi) % (2 * np.pi) - np.pi) <= rule.far_radians
-        near[row] = False
-        for other in np.flatnonzero(near):
-            pair = points.point[here[[row, other]]][None]
-            missed += not pairs_in(pair, points.conflicts)[0]
-    assert missed == 0
-
-
-def test_without_carried_patches_all_were_detected(model: Path, points: Points) -> None:
-    fewer = points_by_geometry(model, PhotoOptions(smallest_scale=1.0, carried=False))
-    assert fewer.detected.all()
-    assert 50 < len(fewer.view) < len(points.view)
-
-
-def test_points_are_found_once(model: Path, points: Points) -> None:
-    again = points_by_geometry(model, EXACT)
-    first = (model / "points.npz").stat().st_mtime_ns
-    same = points_by_geometry(model, EXACT)
-    assert (model / "points.npz").stat().st_mtime_ns == first
-    for one, other in ((points, again), (again, same)):
-        np.testing.assert_array_equal(one.point, other.point)
-        np.testing.assert_array_equal(one.keypoints.xy, other.keypoints.xy)
-    assert load_points(model / "points.npz", "other options") is None
-
-
-def test_a_photo_in_two_models_is_shown_once(model: Path, points: Points, tmp_path: Path) -> None:
-    """Its places would otherwise be points of two numbers, and negatives of themselves."""
-    write_scene(tmp_path / "set", "two", {}, [model, model], [points, points])
-    assert len(PatchSet.open(tmp_path / "set")) == len(points.view)
 
 
 @pytest.mark.parametrize("place", ["photos/s", "photos", "photos/s/deep"])
@@ -136,34 +40,6 @@ def test_work_never_mixes_with_the_photos(tmp_path: Path, place: str) -> None:
     (tmp_path / "work/thesis.txt").touch()
     with pytest.raises(InputError, match="holds something else"):
         keep_apart(scene, tmp_path / "out", tmp_path / "work")
-
-
-def test_carried_places_on_one_spot_are_conflicts(points: Points) -> None:
-    close = close_points(points.keypoints, points.view, points.point, Rule())
-    known = {tuple(pair) for pair in points.conflicts.tolist()}
-    assert len(close)
-    assert all(tuple(pair) in known for pair in close.tolist())
-
-
-def test_two_models_make_one_set(model: Path, points: Points, tmp_path: Path) -> None:
-    other, scene = tmp_path / "1", load_scene(model / "scene.npz")
-    (other / "images").mkdir(parents=True)
-    for view in scene.views:
-        shutil.copyfile(model / "images" / view.name, other / "images" / f"again_{view.name}")
-    renamed = tuple(view._replace(name=f"again_{view.name}") for view in scene.views)
-    save_scene(scene._replace(views=renamed), other / "scene.npz")
-    write_scene(tmp_path / "set", "two", {}, [model, other], [points, points])
-    made = PatchSet.open(tmp_path / "set")
-    count, most = len(points.view), points.point.max() + 1
-    assert len(made) == 2 * count
-    assert made.observations is not None
-    assert made.conflicts is not None
-    np.testing.assert_array_equal(made.point_id[count:], made.point_id[:count] + most)
-    np.testing.assert_array_equal(made.patches[count:], made.patches[:count])
-    assert made.observations["image"].max() == 5
-    assert len(made.conflicts) == 2 * len(points.conflicts)
-    assert made.origin["images"][:2] == ["0/0.png", "0/1.png"]
-    np.testing.assert_allclose(made.observations["x"][:count], points.keypoints.xy[:, 0], atol=1e-3)
 
 
 def test_scenes_of_a_folder(tmp_path: Path) -> None:
@@ -183,6 +59,139 @@ def test_scenes_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "b/loop").symlink_to(tmp_path / "b")
     assert [scene.name for scene in find_scenes(tmp_path)][:1] == ["a"]
     assert [scene.photos for scene in find_scenes(tmp_path / "b")] == [("1.JPG",)]
+
+
+def test_photos_beside_scenes_are_said(tmp_path: Path) -> None:
+    for name in ("a/1.png", "a/2.png", "b/1.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert about_layout("photos", find_scenes(tmp_path)) == ""
+    assert about_layout("photos", find_scenes(tmp_path / "a")) == ""
+    (tmp_path / "stray.png").touch()
+    said = about_layout("photos", find_scenes(tmp_path))
+    assert said.startswith("photos holds 1 photo(s) itself and 3 in sub-folders: all are taken as one scene")
+    heard: list[str] = []
+    _, failures = make_patchsets(tmp_path, tmp_path / "out", say=heard.append)
+    assert len(heard) == len(failures) == 1
+
+
+def test_what_was_written_inside_of_the_photos_is_no_photo(tmp_path: Path) -> None:
+    for name in ("a/1.png", "out/a.png", "out/.work/a/1.png", "kept/a/photos/1.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    without = (tmp_path / "a/../out", tmp_path / "kept")
+    assert [scene.name for scene in find_scenes(tmp_path, without)] == ["a"]
+    assert find_scenes(tmp_path / "out", (tmp_path / "out",))[0].photos == ("a.png",)  # asked for by name
+
+
+def test_a_folder_whose_name_is_no_text_is_a_scene(tmp_path: Path) -> None:
+    odd = os.fsencode(tmp_path) + b"/caf\xe9"
+    try:
+        os.mkdir(odd)
+    except OSError:
+        pytest.skip("this file system takes no such names")
+    with open(odd + b"/1\xe9.png", "wb"):
+        pass
+    scene = find_scenes(tmp_path)[0]
+    assert scene.name == "caf%E9"
+    assert (scene.folder / scene.photos[0]).exists()
+    assert json.loads(json.dumps(scene.photos)) == list(scene.photos)
+    assert digests(scene)[0][1] == hashlib.sha1(b"").hexdigest()
+
+
+EXACT = PhotoOptions(smallest_scale=1.0)
+
+
+@pytest.fixture
+def two_models(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of photos whose sparse reconstruction is done already: twice the same model, with exact depth maps."""
+
+    def reconstruct(folder: Path, names: list[str], place: Path, *_: Any) -> dict[str, Any]:
+        for copy in (place / "models/0", place / "models/1"):
+            if not copy.exists():
+                shutil.copytree(model, copy)
+        sources = {name: f"photo {name}" for name in names}
+        return {"broken": [], "photos": 3, "sources": sources, "pairs": "all 3", "models": [3, 3], "peak_bytes": 0}
+
+    monkeypatch.setattr("sdgmnet.data.photos.reconstruct", reconstruct)
+    shutil.copytree(model / "images", tmp_path / "photos/scene")
+    return tmp_path / "photos"
+
+
+def fail_in(monkeypatch: pytest.MonkeyPatch, models: dict[str, Exception]) -> None:
+    """Dense stereo that fails in some models and elsewhere leaves the maps that are there."""
+
+    def make_depths(workspace: Path, *_: Any, **__: Any) -> str:
+        if workspace.name in models:
+            raise models[workspace.name]
+        return "sdgmnet"
+
+    monkeypatch.setattr("sdgmnet.data.photos.make_depths", make_depths)
+
+
+def test_a_model_that_fails_is_left_out_and_told(
+    two_models: Path,
+    points: Points,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install 'sdgmnet[sfm]'")
+    fail_in(monkeypatch, {"0": InputError("no photo got a depth map.")})
+    words = ["data", "photos", str(two_models), "-o", str(tmp_path / "out"), "--smallest-scale", "1.0"]
+    assert main(words) == 0
+    assert "scene: model 0 left out: no photo got a depth map." in capsys.readouterr().err
+    made = PatchSet.open(tmp_path / "out/scene")
+    assert len(made) == len(points.view)
+    assert made.origin["images"] == ["1/0.png", "1/1.png", "1/2.png"]
+    assert made.origin["sources"][0] == "photo 0.png"
+    row = json.loads((tmp_path / "out/results.json").read_text())["scenes"][0]
+    assert row["left_out"] == [["0", "no photo got a depth map."]]
+    assert row["seconds"].keys() == {"sparse", "dense", "correspondence", "patches"}
+    assert main(words) == 0
+    assert "model 0 left out" in capsys.readouterr().err
+
+
+def test_a_scene_fails_when_all_models_do(two_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_in(monkeypatch, {"0": InputError("no depth."), "1": Stopped("patch match ended with code -6")})
+    rows, failures = make_patchsets(two_models, tmp_path / "out", EXACT)
+    assert not rows
+    assert failures[0].reason == "no model gave patches: 0: no depth; 1: patch match ended with code -6."
+    fail_in(monkeypatch, {"0": InputError("no depth."), "1": InputError("no depth.")})
+    assert make_patchsets(two_models, tmp_path / "out", EXACT)[1][0].reason == "no depth."
+
+
+def test_troubles_of_the_machine_leave_nothing_out(
+    two_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A set without one of its models would be taken for finished ever after."""
+    full = InputError("the disk is full.")
+    full.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    fail_in(monkeypatch, {"1": full})
+    with pytest.raises(InputError, match="the disk is full"):
+        make_patchsets(two_models, tmp_path / "out", EXACT)
+    fail_in(monkeypatch, {"1": OSError(errno.EIO, "Input/output error")})
+    assert "Input/output error" in make_patchsets(two_models, tmp_path / "out", EXACT)[1][0].reason
+    assert not (tmp_path / "out/scene").exists()
+
+
+def test_work_that_another_process_is_at_is_left_alone(two_models: Path, tmp_path: Path) -> None:
+    with only_worker(tmp_path / "work/scene"):
+        _, failures = make_patchsets(two_models, tmp_path / "out", EXACT, work=tmp_path / "work")
+    assert failures[0].reason.startswith("another process is working on")
+    assert [path.name for path in (tmp_path / "work/scene").iterdir()] == [LOCK]
+
+
+def test_other_dense_options_make_the_maps_anew(two_models: Path, tmp_path: Path) -> None:
+    for size in (96, 80):
+        dense = DenseOptions(size=size, coarsest=size // 2)
+        options = PhotoOptions(dense=dense, smallest_scale=1.0)
+        rows, failures = make_patchsets(two_models, tmp_path / f"{size}", options, work=tmp_path / "work")
+        assert not failures
+        assert rows[0]["left_out"] == []
+        for path in (tmp_path / "work/scene/models/1/stereo").rglob("*.bin"):
+            assert max(read_map(path).shape[:2]) == size
 
 
 @pytest.fixture(scope="module")
@@ -250,31 +259,3 @@ def test_geometry_killed_in_the_middle_ends_the_same(photos: Path, tmp_path: Pat
     assert files_of(tmp_path / "killed/boards") == files_of(tmp_path / "whole/boards")
     made = PatchSet.open(tmp_path / "whole/boards")
     assert len(made) > 500
-
-
-def test_pairs_are_written_into_sets(
-    model: Path, points: Points, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_scene(tmp_path / "sets/one", "one", {}, [model], [points])
-    assert main(["data", "pairs", str(tmp_path / "sets"), "--count", "400"]) == 0
-    made = PatchSet.open(tmp_path / "sets/one")
-    assert made.test_pairs is not None
-    assert made.test_pairs.shape == (400, 3)
-    assert made.test_pairs[:, 2].sum() == 200
-    ids = made.point_id[made.test_pairs[:, :2]]
-    np.testing.assert_array_equal(ids[:, 0] == ids[:, 1], made.test_pairs[:, 2] == 1)
-    assert not pairs_in(ids[made.test_pairs[:, 2] == 0], np.asarray(made.conflicts)).any()
-    assert main(["data", "pairs", str(tmp_path / "sets")]) == 2
-    assert "--replace" in capsys.readouterr().err
-    assert main(["data", "pairs", str(tmp_path / "sets"), "--count", "100", "--replace"]) == 0
-    assert main(["data", "pairs", str(tmp_path)]) == 2
-
-
-def test_broken_workspace_pictures_are_said(model: Path, tmp_path: Path) -> None:
-    from sdgmnet.data.photos import read_gray
-
-    (tmp_path / "a.png").write_bytes(b"nothing")
-    with pytest.raises(InputError, match="not a picture"):
-        read_gray(tmp_path / "a.png")
-    assert read_gray(model / "images/0.png").shape == (240, 320)
-    assert cv2.imread(str(model / "images/0.png"), 0) is not None

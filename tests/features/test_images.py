@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sdgmnet.errors import InputError
-from sdgmnet.features.images import read_gray
+from sdgmnet.features.images import is_cut_off, read_gray
 
 
 @pytest.mark.parametrize("name", ["plain.png", "with space.png", "größe.png"])
@@ -41,3 +41,13 @@ def test_what_is_no_picture_is_said(tmp_path: Path, content: bytes) -> None:
 def test_missing_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="none.png cannot be read"):
         read_gray(tmp_path / "none.png")
+
+
+def test_cut_off_is_seen_although_a_thumbnail_ends_whole() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (48, 64), dtype=np.uint8)
+    coded = cv2.imencode(".jpg", noise)[1].tobytes()
+    thumbnail = b"\xff\xe1" + (6 + len(coded)).to_bytes(2, "big") + b"Exif" + coded
+    whole = coded[:2] + thumbnail + coded[2:]
+    assert not is_cut_off(whole)
+    assert is_cut_off(whole[:-40])
+    assert not is_cut_off(whole + b"appended by the camera")

@@ -65,3 +65,11 @@ def write_photos(folder: Path, count: int = 6, seed: int = 0, width: int = 480, 
         cv2.imwrite(str(folder / view.name), photograph(view, seed))
         paths.append(folder / view.name)
     return paths
+
+
+def with_orientation(jpeg: bytes, orientation: int) -> bytes:
+    """A JPEG with an EXIF block that says how to turn it."""
+    entry = b"\x12\x01\x03\x00\x01\x00\x00\x00" + orientation.to_bytes(2, "little") + b"\x00\x00"
+    tiff = b"II*\x00\x08\x00\x00\x00\x01\x00" + entry + b"\x00\x00\x00\x00"
+    block = b"Exif\x00\x00" + tiff
+    return jpeg[:2] + b"\xff\xe1" + (len(block) + 2).to_bytes(2, "big") + block + jpeg[2:]

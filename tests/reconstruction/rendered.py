@@ -6,10 +6,13 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
+from sdgmnet.reconstruction.stereo import DenseOptions
 from sdgmnet.reconstruction.views import SparseScene, View, project, save_scene, unproject
 
 SPHERE, RADIUS = np.array([0.3, 0.2, 4.2]), 0.8
 FLOOR, WALL = 1.0, 6.0  # y of the floor (y points down), z of the wall
+WIDTH, HEIGHT = 240, 180  # of the scene that the tests of this folder share
+OPTIONS = DenseOptions(size=WIDTH, coarsest=WIDTH // 2)
 
 
 class Rendered(NamedTuple):

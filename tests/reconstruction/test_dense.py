@@ -1,7 +1,6 @@
 """Depth of a rendered scene whose true depth is known."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
@@ -9,47 +8,11 @@ import numpy as np
 import pytest
 
 from sdgmnet.errors import InputError
-from sdgmnet.reconstruction.cloud import read_ply
-from sdgmnet.reconstruction.dense import (
-    DenseOptions,
-    choose_neighbours,
-    colmap_has_cuda,
-    estimate_depths,
-    estimate_depths_with_colmap,
-    fuse,
-    map_path,
-)  # fmt: skip
+from sdgmnet.reconstruction.dense import DenseOptions, choose_neighbours, estimate_depths
 from sdgmnet.reconstruction.maps import read_map
 from sdgmnet.reconstruction.views import SparseScene, save_scene, unproject
-from tests.reconstruction.rendered import (
-    FLOOR,
-    RADIUS,
-    SPHERE,
-    WALL,
-    Rendered,
-    pixel_centres,
-    rendered_scene,
-    visible,
-    write_workspace,
-)  # fmt: skip
-
-WIDTH, HEIGHT = 240, 180
-OPTIONS = DenseOptions(size=WIDTH, coarsest=WIDTH // 2)
-
-
-@pytest.fixture(scope="module")
-def rendered() -> Rendered:
-    return rendered_scene(WIDTH, HEIGHT)
-
-
-@pytest.fixture(scope="module")
-def workspace(rendered: Rendered, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("dense") / "workspace"
-    write_workspace(rendered, folder)
-    report = estimate_depths(folder, OPTIONS)
-    assert report.made == tuple(view.name for view in rendered.scene.views)
-    assert report.skipped == {}
-    yield folder
+from sdgmnet.reconstruction.workspace import map_path
+from tests.reconstruction.rendered import HEIGHT, OPTIONS, WIDTH, Rendered, pixel_centres, visible, write_workspace
 
 
 def seen_twice(rendered: Rendered, index: int) -> np.ndarray:
@@ -84,29 +47,6 @@ def test_normals_are_those_of_the_surfaces(rendered: Rendered, workspace: Path) 
         assert not normals[~known].any()
 
 
-def test_fusion_gives_points_on_the_surfaces(workspace: Path, tmp_path: Path) -> None:
-    count = fuse(workspace, tmp_path / "fused.ply", threads=1)
-    points = read_ply(tmp_path / "fused.ply").points
-    assert len(points) == count > 10000
-    _, y, z = points.T
-    ball = np.abs(np.linalg.norm(points - SPHERE, axis=1) - RADIUS)
-    away = np.min([np.abs(y - FLOOR), np.abs(z - WALL), ball], axis=0)
-    assert np.median(away) < 0.005  # of a scene 6 units deep, seen with a pixel of 0.02
-    assert (away < 0.05).mean() > 0.97
-    assert not list(workspace.glob(".fusion-*"))
-
-
-def test_maps_smaller_than_the_photos_fuse_into_the_same_place(rendered: Rendered, tmp_path: Path) -> None:
-    """COLMAP scales the cameras to the maps; half a pixel of a small map must not move the points."""
-    write_workspace(rendered, tmp_path / "half")
-    estimate_depths(tmp_path / "half", DenseOptions(size=WIDTH // 2, coarsest=WIDTH // 4))
-    fuse(tmp_path / "half", tmp_path / "half.ply", threads=1)
-    points = read_ply(tmp_path / "half.ply").points
-    floor = points[np.abs(points[:, 1] - FLOOR) < 0.1]
-    assert len(floor) > 500
-    assert abs(np.median(floor[:, 1]) - FLOOR) < 0.005
-
-
 def test_started_again_it_repeats_nothing_and_ends_the_same(
     rendered: Rendered, workspace: Path, tmp_path: Path
 ) -> None:
@@ -126,11 +66,6 @@ def test_started_again_it_repeats_nothing_and_ends_the_same(
         assert path.read_bytes() == (workspace / path.relative_to(again)).read_bytes()
     touched = {path for path in before if path.stat().st_mtime_ns != before[path]}
     assert {path.name.split(".")[0] for path in touched} == {"1", "3"}
-
-
-def test_maps_of_other_options_are_not_mixed(workspace: Path) -> None:
-    with pytest.raises(InputError, match="made with another seed: use the same"):
-        estimate_depths(workspace, DenseOptions(size=WIDTH, coarsest=WIDTH // 2, seed=1))
 
 
 def test_missing_photo_is_skipped_and_a_lonely_one_too(rendered: Rendered, tmp_path: Path) -> None:
@@ -164,10 +99,8 @@ def test_too_little_is_said(rendered: Rendered, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds 1 photo: depth needs at least two"):
         estimate_depths(tmp_path)
     save_scene(rendered.scene, tmp_path / "scene.npz")
-    with pytest.raises(InputError, match="No photo of .* got a depth map; the first: .*0.png cannot be read"):
+    with pytest.raises(InputError, match=r"No photo of .* got a depth map; the first: .*0.png cannot .* remove it\.$"):
         estimate_depths(tmp_path)
-    with pytest.raises(InputError, match="holds 0 geometric depth maps"):
-        fuse(tmp_path, tmp_path / "fused.ply")
 
 
 def test_neighbours_are_near_but_not_too_near(rendered: Rendered) -> None:
@@ -195,10 +128,3 @@ def test_photos_of_other_sizes_fit_together(rendered: Rendered, tmp_path: Path) 
     true = cv2.resize(rendered.depths[1], depths.shape[::-1], interpolation=cv2.INTER_NEAREST)
     assert (np.abs(depths / true - 1)[depths > 0] < 0.02).mean() > 0.9
     assert (depths > 0).mean() > 0.6
-
-
-def test_without_cuda_colmap_says_what_to_use(tmp_path: Path) -> None:
-    if colmap_has_cuda(tmp_path):
-        pytest.skip("this pycolmap has CUDA")
-    with pytest.raises(InputError, match="built without CUDA: use estimate_depths"):
-        estimate_depths_with_colmap(tmp_path)

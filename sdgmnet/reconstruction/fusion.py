@@ -1,0 +1,107 @@
+"""Depth maps of all photos -> one coloured point cloud, by COLMAP's fusion."""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from sdgmnet.errors import InputError
+from sdgmnet.files import new_file
+from sdgmnet.reconstruction.maps import read_map
+from sdgmnet.reconstruction.process import run_alone
+from sdgmnet.reconstruction.views import load_scene
+from sdgmnet.reconstruction.workspace import is_finished, map_path, noted_options
+
+
+def fuse(
+    workspace: Path | str,
+    out: Path | str,
+    *,
+    fewest_pixels: int = 3,
+    largest_normal_error: float = 20.0,
+    threads: int = -1,
+) -> int:
+    """Fuse the geometric maps into a coloured PLY with COLMAP's stereo_fusion; returns the number of points.
+
+    A point needs `fewest_pixels` pixels of all photos whose depths agree and whose normals differ by at most
+    `largest_normal_error` degrees. `threads` -1 means all.
+    """
+    workspace, out = Path(workspace), Path(out)
+    scene = load_scene(workspace / "scene.npz")
+    shapes = {
+        view.name: read_map(map_path(workspace, "depth", view.name, "geometric")).shape
+        for view in scene.views
+        if is_finished(workspace, view.name, "geometric")
+    }
+    if len(shapes) < 2:
+        raise InputError(f"{workspace} holds {len(shapes)} geometric depth maps: estimate the depths first.")
+    with tempfile.TemporaryDirectory(dir=workspace, prefix=".fusion-") as folder, new_file(out) as part:
+        beside = Path(folder)
+        made = beside / "fused.ply"
+        answer = run_alone(
+            f"{__name__}:_fuse",
+            workspace / "dense.log",
+            workspace=str(workspace.resolve()),
+            beside=folder,
+            out=str(made),
+            shapes=shapes,
+            integers=has_our_maps(workspace),
+            fewest_pixels=fewest_pixels,
+            largest_normal_error=largest_normal_error,
+            threads=threads,
+        )
+        shutil.copyfile(made, part)
+    return int(answer)
+
+
+def has_our_maps(workspace: Path) -> bool:
+    """COLMAP's own maps fit its fusion as they are; ours have their pixel centres at integers."""
+    note = noted_options(workspace)
+    return note is not None and note["maker"] == "sdgmnet"
+
+
+def _fuse(
+    workspace: str,
+    beside: str,
+    out: str,
+    shapes: dict[str, list[int]],
+    integers: bool,
+    fewest_pixels: int,
+    largest_normal_error: float,
+    threads: int,
+) -> int:
+    """Fuse through a workspace beside, whose cameras fit the maps: see `centre_on_integers`."""
+    import pycolmap
+
+    folder, model = Path(beside), pycolmap.Reconstruction(str(Path(workspace) / "sparse"))
+    if integers:
+        centre_on_integers(model, shapes)
+    (folder / "sparse").mkdir()
+    (folder / "stereo").mkdir()
+    model.write(str(folder / "sparse"))
+    (folder / "images").symlink_to(Path(workspace) / "images")
+    for kind in ("depth_maps", "normal_maps"):
+        (folder / "stereo" / kind).symlink_to(Path(workspace) / "stereo" / kind)
+    names = sorted(shapes)
+    (folder / "stereo" / "fusion.cfg").write_text("".join(f"{name}\n" for name in names))
+    (folder / "stereo" / "patch-match.cfg").write_text("".join(f"{name}\n__auto__, 20\n" for name in names))
+    options = pycolmap.StereoFusionOptions()
+    options.min_num_pixels, options.max_normal_error = fewest_pixels, largest_normal_error
+    options.num_threads = threads
+    fused = pycolmap.stereo_fusion(out, folder, input_type="geometric", options=options, output_type="PLY")
+    return int(fused.num_points3D())
+
+
+def centre_on_integers(model: Any, shapes: dict[str, list[int]]) -> None:
+    """Move the principal points of a pycolmap model so that COLMAP's fusion takes integers as pixel centres.
+
+    COLMAP's cameras have pixel centres at halves, but its fusion lets pixel (column, row) of a depth map look along the ray
+    through (column, row), after scaling the camera to the size of the map.
+    """
+    for camera_id in {image.camera_id for image in model.images.values()}:
+        names = [image.name for image in model.images.values() if image.camera_id == camera_id]
+        shape = next((shapes[name] for name in names if name in shapes), None)
+        if shape is not None:
+            camera = model.cameras[camera_id]
+            camera.principal_point_x -= 0.5 * camera.width / shape[1]
+            camera.principal_point_y -= 0.5 * camera.height / shape[0]

@@ -1,0 +1,46 @@
+"""The PatchSet of a scene's models."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from sdgmnet.data.patchset import PatchSet
+from sdgmnet.data.photo_patches import write_scene
+from sdgmnet.data.photo_points import Points
+from sdgmnet.reconstruction.views import load_scene, save_scene
+
+
+def test_a_photo_in_two_models_is_shown_once(model: Path, points: Points, tmp_path: Path) -> None:
+    """Its places would otherwise be points of two numbers, and negatives of themselves."""
+    write_scene(tmp_path / "set", "two", {}, [model, model], [points, points])
+    assert len(PatchSet.open(tmp_path / "set")) == len(points.view)
+
+
+def test_two_models_make_one_set(model: Path, points: Points, tmp_path: Path) -> None:
+    other, scene = tmp_path / "1", load_scene(model / "scene.npz")
+    (other / "images").mkdir(parents=True)
+    for view in scene.views:
+        shutil.copyfile(model / "images" / view.name, other / "images" / f"again_{view.name}")
+    renamed = tuple(view._replace(name=f"again_{view.name}") for view in scene.views)
+    save_scene(scene._replace(views=renamed), other / "scene.npz")
+    write_scene(tmp_path / "set", "two", {}, [model, other], [points, points])
+    made = PatchSet.open(tmp_path / "set")
+    count, most = len(points.view), points.point.max() + 1
+    assert len(made) == 2 * count
+    assert made.observations is not None
+    assert made.conflicts is not None
+    np.testing.assert_array_equal(made.point_id[count:], made.point_id[:count] + most)
+    np.testing.assert_array_equal(made.patches[count:], made.patches[:count])
+    assert made.observations["image"].max() == 5
+    assert len(made.conflicts) == 2 * len(points.conflicts)
+    assert made.origin["images"][:2] == ["0/0.png", "0/1.png"]
+    np.testing.assert_allclose(made.observations["x"][:count], points.keypoints.xy[:, 0], atol=1e-3)
+
+
+def test_the_names_that_photos_came_with_are_kept(model: Path, points: Points, tmp_path: Path) -> None:
+    write_scene(tmp_path / "set", "one", {"options": 1}, [model], [points], {"1.png": "my photo 1.png"})
+    origin = PatchSet.open(tmp_path / "set").origin
+    assert origin["images"] == ["0/0.png", "0/1.png", "0/2.png"]
+    assert origin["sources"] == ["0.png", "my photo 1.png", "2.png"]
+    assert origin["options"] == 1

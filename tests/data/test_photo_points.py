@@ -1,0 +1,101 @@
+"""Which patches show the same point, decided on exact depth maps."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from sdgmnet.data.correspondences import Rule
+from sdgmnet.data.patchset import pairs_in
+from sdgmnet.data.photo_options import PhotoOptions
+from sdgmnet.data.photo_points import Points, close_points, load_points, points_by_geometry
+from sdgmnet.files import write_json
+from tests.reconstruction.rendered import Rendered, cast
+
+EXACT = PhotoOptions(smallest_scale=1.0)
+
+
+def world_of(rendered: Rendered, points: Points) -> np.ndarray:
+    """The true point of the world under each patch's centre."""
+    world = np.zeros((len(points.view), 3))
+    for index, view in enumerate(rendered.scene.views):
+        here = points.view == index
+        world[here] = cast(view, points.keypoints.xy[here])[1]
+    return world
+
+
+def test_patches_of_a_point_show_one_place(rendered: Rendered, points: Points) -> None:
+    world = world_of(rendered, points)
+    count = np.bincount(points.point)
+    assert count.min() >= 2
+    middle = np.stack([np.bincount(points.point, world[:, axis]) for axis in range(3)], 1) / count[:, None]
+    pixel = 4.5 / (0.95 * 320)  # of the world, at about the distance of the things
+    apart = np.linalg.norm(world - middle[points.point], axis=1) / pixel
+    assert np.mean(apart < 5) > 0.99
+    carried = ~points.detected
+    assert 0.1 < carried.mean() < 0.9
+    assert (points.distance[carried] == 0).all()
+    assert np.nanmax(points.distance) <= Rule().near_pixels
+
+
+def test_a_point_has_one_patch_a_view_and_views_are_in_order(points: Points) -> None:
+    assert len(np.unique(points.point * 10 + points.view)) == len(points.view)
+    assert (np.diff(points.view) >= 0).all()
+    assert set(np.unique(points.point)) == set(range(points.point.max() + 1))
+    assert points.conflicts.max() <= points.point.max()
+
+
+def test_close_points_are_conflicts(points: Points) -> None:
+    """Brute force over the patches of one view: nothing within the far border may be called different."""
+    rule, missed = Rule(), 0
+    here = np.flatnonzero((points.view == 1) & points.detected)
+    xy, sigma, angle = points.keypoints.xy[here], points.keypoints.sigma[here], points.keypoints.angle[here]
+    for row in range(len(here)):
+        far = np.maximum(rule.far_pixels, rule.far_sigmas * sigma[row])
+        near = (np.linalg.norm(xy - xy[row], axis=1) <= far) & (np.abs(np.log2(sigma / sigma[row])) <= rule.far_octaves)
+        near &= np.abs((angle - angle[row] + np.pi) % (2 * np.pi) - np.pi) <= rule.far_radians
+        near[row] = False
+        for other in np.flatnonzero(near):
+            pair = points.point[here[[row, other]]][None]
+            missed += not pairs_in(pair, points.conflicts)[0]
+    assert missed == 0
+
+
+def test_without_carried_patches_all_were_detected(model: Path, points: Points) -> None:
+    fewer = points_by_geometry(model, PhotoOptions(smallest_scale=1.0, carried=False))
+    assert fewer.detected.all()
+    assert 50 < len(fewer.view) < len(points.view)
+
+
+def test_points_are_found_once(model: Path, points: Points) -> None:
+    again = points_by_geometry(model, EXACT)
+    first = (model / "points.npz").stat().st_mtime_ns
+    same = points_by_geometry(model, EXACT)
+    assert (model / "points.npz").stat().st_mtime_ns == first
+    for one, other in ((points, again), (again, same)):
+        np.testing.assert_array_equal(one.point, other.point)
+        np.testing.assert_array_equal(one.keypoints.xy, other.keypoints.xy)
+    assert load_points(model / "points.npz", "other options") is None
+
+
+def test_carried_places_on_one_spot_are_conflicts(points: Points) -> None:
+    close = close_points(points.keypoints, points.view, points.point, Rule())
+    known = {tuple(pair) for pair in points.conflicts.tolist()}
+    assert len(close)
+    assert all(tuple(pair) in known for pair in close.tolist())
+
+
+def test_points_are_found_anew_when_the_maps_are_made_otherwise(model: Path, points: Points, tmp_path: Path) -> None:
+    again = tmp_path / "0"
+    shutil.copytree(model, again)
+    points_by_geometry(again, EXACT)
+    for note in (
+        {"maker": "sdgmnet", "method": 1},
+        {"maker": "sdgmnet", "method": 2},
+        {"maker": "colmap", "method": 2},
+    ):
+        before = (again / "points.npz").stat().st_mtime_ns
+        write_json(again / "stereo/options.json", note)
+        found = points_by_geometry(again, EXACT)
+        assert (again / "points.npz").stat().st_mtime_ns != before
+        np.testing.assert_array_equal(found.point, points.point)
