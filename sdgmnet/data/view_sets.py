@@ -163,7 +163,7 @@ def make_view_sets(
 ) -> tuple[list[PatchSet], list[Broken], list[Failure]]:
     """A set for each scene of the folder, the photos that could not be read, and the scenes that gave nothing."""
     options, out = options or ViewOptions(), Path(out)
-    scenes = find_scenes(folder)
+    scenes = find_scenes(folder, without=(out,))
     total = sum(len(spread(len(scene.photos), options.photos)) for scene in scenes)
     done = 0
 

@@ -1,8 +1,8 @@
 """Keypoints -> patches: side 12 sigma, turned to the keypoint's angle, antialiased from an image pyramid.
 
-OpenCV reads the pyramid. kornia's `extract_patches_from_pyramid`, an independent reference in the tests, gives the same patches
-to a thousandth of a grey level where nothing is reduced, at a tenth of the speed: 2500 to 3000 against 26 000 to 38 000 patches a
-second, one core, the 6477 keypoints of a photo of 1600 pixels.
+OpenCV reads the pyramid. kornia's `extract_patches_from_pyramid`, an independent reference in the tests, gives the same
+patches to a thousandth of a grey level where nothing is reduced, at a tenth of the speed: 2500 to 3000 against 26 000 to
+38 000 patches a second, one core, the 6477 keypoints of a photo of 1600 pixels.
 """
 
 from collections.abc import Iterator
