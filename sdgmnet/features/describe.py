@@ -1,0 +1,99 @@
+"""Picture -> keypoints and their descriptors."""
+
+from os import PathLike
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+from torch import Tensor
+
+from sdgmnet.contenders import Contender, parse_contender
+from sdgmnet.encoders import SDGMNet, TFeat
+from sdgmnet.errors import InputError
+from sdgmnet.features.images import read_gray
+from sdgmnet.features.keypoints import Keypoints, detect
+from sdgmnet.features.patches import cut_patches
+from sdgmnet.inference import describe_patches
+from sdgmnet.pretrained import ALIAS
+
+Picture = str | PathLike[str] | np.ndarray | Tensor
+Descriptor = str | Contender | SDGMNet | TFeat
+
+
+class Features(NamedTuple):
+    """What is known of a picture. Keypoints: pixel centres at integers, angles clockwise in radians, sigma in pixels."""
+
+    keypoints: Keypoints
+    descriptors: np.ndarray  # (N, D) float32
+    size: tuple[int, int]  # width, height
+
+
+def describe(
+    image: Picture,
+    keypoints: Keypoints | None = None,
+    *,
+    descriptor: Descriptor = ALIAS,
+    limit: int | None = None,
+    upright: bool = False,
+) -> Features:
+    """Describe the DoG keypoints of a picture, strongest first, or the keypoints that are given.
+
+    Args:
+        image: a file, an array (H, W) or (H, W, 3) in RGB, or a tensor (H, W), (C, H, W) or (1, C, H, W); whole numbers are
+            read as 0..255 (uint8) or 0..65535 (uint16), floats as [0, 1].
+        keypoints: describe these instead of detecting any; all of them are kept, in their order.
+        descriptor: a contender, such as "sdgmnet", "rootsift" or the path of own weights; or an encoder.
+        limit: at most so many keypoints, by response.
+        upright: take the picture as it stands: every angle is 0.
+    """
+    gray = as_gray(image)
+    if keypoints is None:
+        keypoints = detect(gray, limit)
+    if upright:
+        keypoints = keypoints._replace(angle=np.zeros(len(keypoints.xy)))
+    contender = as_contender(descriptor)
+    if contender.describe_image is not None:
+        descriptors = contender.describe_image(gray, keypoints)
+    else:
+        descriptors = contender.describe(cut_patches(gray, keypoints))
+    return Features(keypoints, np.asarray(descriptors, dtype=np.float32), (gray.shape[1], gray.shape[0]))
+
+
+def as_contender(descriptor: Descriptor) -> Contender:
+    if isinstance(descriptor, str):
+        return parse_contender(descriptor)
+    if isinstance(descriptor, Contender):
+        return descriptor
+    return Contender("encoder", lambda patches: describe_patches(descriptor, patches), ())
+
+
+def as_gray(image: Picture) -> np.ndarray:
+    """(H, W) uint8 of whatever a picture is given as."""
+    if isinstance(image, (str, PathLike)):
+        return read_gray(image)
+    array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
+    if isinstance(image, Tensor) and array.ndim == 4 and len(array) == 1:
+        array = array[0]
+    if isinstance(image, Tensor) and array.ndim == 3:
+        array = np.moveaxis(array, 0, 2)
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3) or 0 in array.shape:
+        kind = "tensor (H, W), (C, H, W) or (1, C, H, W)" if isinstance(image, Tensor) else "array (H, W) or (H, W, 3)"
+        raise InputError(f"a picture is an {kind}, not {tuple(array.shape)}.")
+    pixels = as_bytes(array)
+    return pixels if pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
+
+
+def as_bytes(array: np.ndarray) -> np.ndarray:
+    if array.dtype == np.uint8:
+        return np.ascontiguousarray(array)
+    if array.dtype == np.uint16:
+        return (array // 257).astype(np.uint8)
+    if array.dtype.kind == "f":
+        if not np.isfinite(array).all():
+            raise InputError("the picture holds NaN or infinite values.")
+        if array.min() < 0 or array.max() > 1:
+            raise InputError("a picture of floats lies in [0, 1]; give 0..255 as uint8.")
+        return np.rint(array * 255).astype(np.uint8)
+    raise InputError(f"a picture is uint8, uint16 or float, not {array.dtype}.")
