@@ -4,10 +4,13 @@ The package's one convention: pixel centres at integers, x to the right, y down;
 picture, so that the direction of angle t is (cos t, sin t) in (x, y); sigma is the scale in pixels (OpenCV's size is 2 sigma).
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import cv2
 import numpy as np
+
+from sdgmnet.errors import InputError
 
 
 class Keypoints(NamedTuple):
@@ -48,3 +51,13 @@ def to_opencv(keypoints: Keypoints) -> list[cv2.KeyPoint]:
         )
         for k, xy in enumerate(keypoints.xy)
     ]
+
+
+def from_opencv(found: Sequence[cv2.KeyPoint]) -> Keypoints:
+    """OpenCV's keypoints in our units, in their order. Where a detector gives no angle (-1), the keypoint is upright."""
+    rows = np.array([(*one.pt, one.size / 2, one.angle, one.response) for one in found], dtype=np.float64)
+    x, y, sigma, degrees, response = rows.reshape(-1, 5).T
+    unusable = np.flatnonzero(~((sigma > 0) & np.isfinite(x + y + sigma + degrees)))
+    if len(unusable):
+        raise InputError(f"keypoint {unusable[0]} has no size or no finite place: its patch spans six times its size.")
+    return Keypoints(np.column_stack([x, y]), sigma, np.deg2rad(np.where(degrees < 0, 0.0, degrees)), response)
