@@ -35,6 +35,7 @@ COMMANDS: dict[str, Command] = {
     "data pairs": Command("sdgmnet.commands.data:pairs", "Draw balanced test pairs for PatchSets."),
     "data demo": Command("sdgmnet.commands.data:demo", "Write the embedded patch sets to disk."),
     "data export": Command("sdgmnet.commands.data:export", "Write a PatchSet as an original PhotoTour folder."),
+    "export onnx": Command("sdgmnet.commands.export:onnx", "Write weights as ONNX, for programs without torch."),
     "bench train": Command("sdgmnet.commands.bench:train", "Speed of a training step."),
     "bench infer": Command("sdgmnet.commands.bench:infer", "Speed and memory of describing patches."),
     "bench loss": Command("sdgmnet.commands.bench:loss", "Speed and memory of mining and loss."),

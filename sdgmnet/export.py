@@ -1,0 +1,67 @@
+"""Encoder -> ONNX, for programs without torch."""
+
+import json
+import logging
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sdgmnet.encoders import SDGMNet
+from sdgmnet.errors import InputError
+from sdgmnet.files import new_file
+
+INPUT, OUTPUT = "patches", "descriptors"
+
+
+class Inference(nn.Module):
+    """What an encoder does in eval mode, without a look at the batch's size, which export would take for a constant."""
+
+    def __init__(self, encoder: SDGMNet) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, patches: Tensor) -> Tensor:
+        features, _ = self.encoder.trunk(patches)
+        return F.normalize(self.encoder.norm(features), dim=1)
+
+
+def export_onnx(encoder: SDGMNet, path: Path | str, card: dict[str, Any] | None = None) -> None:
+    """Write one file: patches (batch, 1, 32, 32) float32 in [0, 1] -> descriptors (batch, 128) of unit length, any batch.
+
+    The card stands in the file's metadata as JSON. The encoder is left in the mode it was found in.
+    """
+    missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
+    if missing:
+        raise InputError(
+            f"ONNX is written by {' and '.join(missing)}, not installed here: pip install 'sdgmnet[onnx]'."
+        )
+    example = torch.rand(2, 1, encoder.patch_size, encoder.patch_size, device=next(encoder.parameters()).device)
+    modes = [(module, module.training) for module in encoder.modules()]
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    try:
+        log.setLevel(logging.ERROR)  # it misses torchvision, which nothing here needs
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            program = torch.onnx.export(
+                Inference(encoder).eval(),
+                (example,),
+                dynamo=True,
+                input_names=[INPUT],
+                output_names=[OUTPUT],
+                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                verbose=False,
+            )
+    finally:
+        log.setLevel(level)
+        for module, training in modes:
+            module.training = training
+    assert program is not None
+    program.model.metadata_props["card"] = json.dumps(card or {})
+    with new_file(path) as part:
+        program.save(str(part), external_data=False)
