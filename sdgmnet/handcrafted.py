@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.features.keypoints import Keypoints, to_opencv
+from sdgmnet.features.keypoints import Keypoints, opencv_sift, to_opencv
 
 SIFT_VARIANT = "OpenCV's SIFT on the 64-pixel patch, upright, its 4 x 4 grid exactly covering the patch"
 
@@ -34,7 +34,7 @@ def sift_of_image(image: np.ndarray, keypoints: Keypoints) -> np.ndarray:
     """OpenCV's own SIFT of a picture (H, W) uint8 at given keypoints: (N, 128) float32 of unit length."""
     if not len(keypoints.xy):
         return np.zeros((0, 128), dtype=np.float32)
-    descriptors = np.asarray(cv2.SIFT.create().compute(image, to_opencv(keypoints))[1], dtype=np.float32)
+    descriptors = np.asarray(opencv_sift().compute(image, to_opencv(keypoints))[1], dtype=np.float32)
     return descriptors / np.maximum(np.linalg.norm(descriptors, axis=1, keepdims=True), 1e-12)
 
 

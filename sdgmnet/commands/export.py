@@ -1,7 +1,6 @@
 """`sdgmnet export ...`."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import tyro
 

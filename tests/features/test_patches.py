@@ -71,7 +71,8 @@ def test_detection_is_sorted_by_strength(picture: np.ndarray) -> None:
 
 def test_detection_is_opencvs_in_our_units(picture: np.ndarray) -> None:
     found = detect(picture)
-    originals = {(k.pt[0], k.pt[1], k.size / 2, k.response): k.angle for k in cv2.SIFT.create().detect(picture, None)}
+    opencv = cv2.SIFT.create(enable_precise_upscale=True)
+    originals = {(k.pt[0], k.pt[1], k.size / 2, k.response): k.angle for k in opencv.detect(picture, None)}
     assert len(found.xy) >= len(originals)
     for (x, y), sigma, response in zip(found.xy[:50], found.sigma[:50], found.response[:50], strict=True):
         assert (x, y, sigma, response) in originals
@@ -79,13 +80,22 @@ def test_detection_is_opencvs_in_our_units(picture: np.ndarray) -> None:
     assert all(column.dtype == np.float64 for column in found)
 
 
-def test_a_blob_is_found_where_it_is() -> None:
-    """A Gaussian blob: at its centre, with pixel centres at integers, and at its size."""
-    y, x = np.mgrid[:120, :160]
-    blob = 200 * np.exp(-((x - 91.0) ** 2 + (y - 47.0) ** 2) / (2 * 6.0**2))
-    found = detect(blob.astype(np.uint8), 1)
-    assert np.allclose(found.xy[0], [91, 47], atol=0.3)
-    assert 5 < found.sigma[0] < 8
+@pytest.mark.parametrize("size", [2.2, 3.5, 6.0, 11.0])
+def test_a_blob_is_found_where_it_is(size: float) -> None:
+    """Gaussian blobs: at their centres, with pixel centres at integers, and of their size, in every octave.
+
+    OpenCV's default would put each a quarter of a pixel to the right and down.
+    """
+    y, x = np.mgrid[:160, :180]
+    errors = []
+    for centre in np.random.default_rng(0).uniform([80, 70], [100, 90], (12, 2)):
+        blob = 40 + 180 * np.exp(-((x - centre[0]) ** 2 + (y - centre[1]) ** 2) / (2 * size**2))
+        found = detect(blob.round().astype(np.uint8), 1)
+        errors += list(found.xy - centre)  # OpenCV passes over a few
+        assert all(0.8 < sigma / size < 1 for sigma in found.sigma)
+    assert len(errors) >= 6
+    assert np.abs(np.mean(errors, axis=0)).max() < 0.05
+    assert np.abs(errors).max() < 0.3
 
 
 def test_nothing_to_detect() -> None:
