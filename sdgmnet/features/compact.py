@@ -1,0 +1,91 @@
+"""Descriptors for large collections: a byte a number, and fewer numbers.
+
+A byte holds `rint(256 x) + 128`, cut at 0 and 255: x from -1/2 to 127/256 in steps of 1/256. Numbers of unit descriptors of
+128 dimensions stay within (0.39 was the largest of ours, 0.33 of RootSIFT's). The scale is fixed, so that collections made
+apart can be compared; differences of bytes are 256 times those of descriptors, so that distances of bytes rank alike.
+
+Fewer dimensions: the principal axes of the descriptors' second moment. Their mean is left in, as it is cosines that must be
+kept: of the nearest neighbours between four pairs of real pictures, described with what `make demo` learns, 64 axes kept
+99.8 %, and with the mean taken out 96.1 %. The axes are then turned by a fixed rotation, which no cosine sees, so that every
+number is of the same size and fits the bytes' scale. (Bytes alone kept 99.2 %, both 99.1 %. RootSIFT: bytes 98.5 %, 64 axes
+93.7 %.)
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+
+from sdgmnet.errors import InputError
+from sdgmnet.files import new_file
+
+SCALE, MIDDLE = 256, 128
+
+
+class Projection(NamedTuple):
+    axes: np.ndarray  # (D, d) float32, orthonormal columns
+
+
+def to_bytes(descriptors: np.ndarray) -> np.ndarray:
+    """Unit descriptors (N, D) -> (N, D) uint8."""
+    check_unit(descriptors)
+    return np.clip(np.rint(np.asarray(descriptors, dtype=np.float32) * SCALE) + MIDDLE, 0, 255).astype(np.uint8)
+
+
+def from_bytes(stored: np.ndarray) -> np.ndarray:
+    """(N, D) uint8 -> unit descriptors (N, D) float32."""
+    if stored.ndim != 2 or stored.dtype != np.uint8:
+        raise InputError(f"stored descriptors are (N, D) uint8, not {stored.dtype} {stored.shape}.")
+    return _unit((stored.astype(np.float32) - MIDDLE) / SCALE)
+
+
+def fit_projection(descriptors: np.ndarray, dimensions: int = 64) -> Projection:
+    """The axes that keep most of unit descriptors (N, D), some thousands of them and from many pictures."""
+    check_unit(descriptors)
+    count, size = descriptors.shape
+    if not 0 < dimensions <= size:
+        raise InputError(f"descriptors of {size} dimensions can be projected to 1 to {size}, not {dimensions}.")
+    if count < size:
+        raise InputError(f"{count} descriptors are too few for axes in {size} dimensions: give some thousands.")
+    rows = descriptors.astype(np.float64)
+    _, axes = np.linalg.eigh(rows.T @ rows)  # the largest last
+    turn, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(dimensions, dimensions)))
+    return Projection((axes[:, -dimensions:] @ turn).astype(np.float32))
+
+
+def project(projection: Projection, descriptors: np.ndarray) -> np.ndarray:
+    """Unit descriptors (N, D) -> unit descriptors (N, d) float32."""
+    if descriptors.ndim != 2 or descriptors.shape[1] != len(projection.axes):
+        raise InputError(f"the projection takes descriptors (N, {len(projection.axes)}), not {descriptors.shape}.")
+    return _unit(np.asarray(descriptors, dtype=np.float32) @ projection.axes)
+
+
+def save_projection(projection: Projection, path: Path | str) -> None:
+    with new_file(path) as part:
+        part.write_bytes(save({"axes": np.ascontiguousarray(projection.axes)}))
+
+
+def load_projection(path: Path | str) -> Projection:
+    if not Path(path).is_file():
+        raise InputError(f"{path} does not exist.")
+    try:
+        axes = load_file(path).get("axes")
+    except SafetensorError as error:
+        raise InputError(f"{path} is not a whole safetensors file ({error}): write it again.") from error
+    if axes is None or axes.ndim != 2 or not np.isfinite(axes).all():
+        raise InputError(f"{path} holds no projection: it is written by save_projection.")
+    return Projection(axes)
+
+
+def check_unit(descriptors: np.ndarray) -> None:
+    if descriptors.ndim != 2 or descriptors.dtype.kind != "f":
+        raise InputError(f"descriptors are floats (N, D), not {descriptors.dtype} {descriptors.shape}.")
+    length = np.linalg.norm(descriptors, axis=1)
+    if not (np.abs(length - 1) < 1e-2)[length != 0].all():  # a flat patch has none
+        raise InputError("these descriptors are not of unit length: divide each by its length.")
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    return (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)).astype(np.float32)
