@@ -34,6 +34,8 @@ ALLOWED = {
     },
     "features.match": {"features.describe", "native"},
     "features.h5": {"features.describe", "features.keypoints", "features.match"},
+    "features.own_keypoints": {"features.h5", "features.keypoints"},
+    "features.verify": {"features.describe", "features.match"},
     "features.draw": set(),
     "reconstruction": {"features.images", "features.keypoints", "features.patches"},
     "data": {"features.images", "features.keypoints", "features.patches", "reconstruction", "resampling"},
