@@ -8,19 +8,23 @@ from sdgmnet.version import __version__
 if TYPE_CHECKING:
     from sdgmnet.data.patchset import PatchSet
     from sdgmnet.encoders import SDGMNet
+    from sdgmnet.features.describe import describe
+    from sdgmnet.features.match import match
     from sdgmnet.inference import describe_patches
     from sdgmnet.loss.sdgm import SDGMLoss
     from sdgmnet.metrics import fpr_at_recall
 
-__all__ = ["PatchSet", "SDGMLoss", "SDGMNet", "__version__", "describe_patches", "fpr_at_recall"]
+__all__ = ["PatchSet", "SDGMLoss", "SDGMNet", "__version__", "describe", "describe_patches", "fpr_at_recall", "match"]
 
 # Imported when they are first asked for: torch takes seconds, which neither help nor a step of COLMAP should wait for.
 _PLACES = {
     "PatchSet": "sdgmnet.data.patchset",
     "SDGMLoss": "sdgmnet.loss.sdgm",
     "SDGMNet": "sdgmnet.encoders",
+    "describe": "sdgmnet.features.describe",
     "describe_patches": "sdgmnet.inference",
     "fpr_at_recall": "sdgmnet.metrics",
+    "match": "sdgmnet.features.match",
 }
 
 

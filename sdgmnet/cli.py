@@ -18,6 +18,8 @@ COMMANDS: dict[str, Command] = {
     "demo": Command(
         "sdgmnet.commands.demo:main", "Train on embedded pictures for a few minutes and look at what was learned."
     ),
+    "describe": Command("sdgmnet.commands.describe:main", "Keypoints and descriptors of pictures, as an h5 file."),
+    "match": Command("sdgmnet.commands.match:main", "Match two pictures and draw it, or all pairs of a folder."),
     "train": Command("sdgmnet.commands.train:main", "Train a descriptor: Algorithm 1 with the paper's settings."),
     "evaluate phototour": Command(
         "sdgmnet.commands.evaluate:phototour", "FPR@95 on labelled pairs of patches (Table 1)."
@@ -40,7 +42,8 @@ COMMANDS: dict[str, Command] = {
     "bench infer": Command("sdgmnet.commands.bench:infer", "Speed and memory of describing patches."),
     "bench loss": Command("sdgmnet.commands.bench:loss", "Speed and memory of mining and loss."),
     "bench data": Command("sdgmnet.commands.bench:data", "Speed of making batches."),
-    "bench all": Command("sdgmnet.commands.bench:everything", "All four, in one table."),
+    "bench match": Command("sdgmnet.commands.bench:match", "Speed of matching descriptors."),
+    "bench all": Command("sdgmnet.commands.bench:everything", "All of them, in one table."),
 }
 
 

@@ -12,4 +12,4 @@ cd "$work"
 venv/bin/sdgmnet --version
 venv/bin/sdgmnet train --data demo --iterations 3 --batch-size 8 --evaluations 1 --evaluation-pairs 100 -o run
 venv/bin/sdgmnet evaluate phototour sift run --data demo
-venv/bin/python -c "import sdgmnet, pathlib, sdgmnet.native.build as build; root = pathlib.Path(sdgmnet.__file__).parent; assert (root / 'py.typed').exists() and build.SOURCE.exists(); assert build.compiler() is None or build.library() is not None"
+venv/bin/python -c "import sdgmnet, pathlib, sdgmnet.native.build as build; root = pathlib.Path(sdgmnet.__file__).parent; assert (root / 'py.typed').exists() and all(source.exists() for source in build.SOURCES); assert build.compiler() is None or build.library() is not None"

@@ -17,6 +17,7 @@ from torch import Tensor
 from sdgmnet.data.batches import PairSampler
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.encoders import SDGMNet
+from sdgmnet.features.match import match
 from sdgmnet.inference import describe_patches
 from sdgmnet.loss import SDGMLoss
 from sdgmnet.loss.mining import Triplets
@@ -208,6 +209,39 @@ def batches(pairs: int, repeats: int) -> dict[str, Timing]:
     patches = np.random.default_rng(0).integers(0, 256, (4 * pairs, 64, 64), dtype=np.uint8)
     sampler = PairSampler([PatchSet("random", patches, np.arange(4 * pairs) // 2)], seed=0)
     return alternate({"ours": (lambda: sampler.batch(0, pairs), pairs)}, repeats)
+
+
+def matching(count: int, repeats: int) -> dict[str, Timing]:
+    """`count` unit descriptors against as many, in matchings a second: mutual and ratio test, and the bare product.
+
+    The peer is OpenCV's brute-force matcher, twice: both nearest one way, and the nearest the other way for the mutual test.
+    """
+    import cv2
+
+    a, b = (side.detach() for side in unit_pairs(count))
+    first, second = a.numpy(), b.numpy()
+
+    def opencv() -> list[Any]:
+        matcher = cv2.BFMatcher(cv2.NORM_L2)
+        back = [found.trainIdx for found in matcher.match(second, first)]
+        both = matcher.knnMatch(first, second, k=2)
+        return [
+            best
+            for best, other in both
+            if best.distance < 0.9 * other.distance and back[best.trainIdx] == best.queryIdx
+        ]
+
+    calls = {"ours": lambda: match(first, second, ratio=0.9), "product": lambda: a @ b.T, "OpenCV": opencv}
+    return alternate({name: (call, 1.0) for name, call in calls.items()}, repeats)
+
+
+def matching_memory(count: int) -> dict[str, Any]:
+    """Growth of peak memory while matching."""
+    return in_fresh_process(
+        "import sdgmnet; from sdgmnet.benchmarks.speed import unit_pairs",
+        f"a, b = (side.detach().numpy() for side in unit_pairs({count})); sdgmnet.match(a[:100], b[:100])",
+        "sdgmnet.match(a, b, ratio=0.9)",
+    )
 
 
 MEASURE = """

@@ -38,6 +38,8 @@ class BenchArguments:
     """Patches of an inference run."""
     memory_patches: int = 200_000
     """Patches whose description is watched for memory."""
+    descriptors: int = 10_000
+    """Of each side, to be matched."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print JSON instead of a table."""
 
@@ -58,13 +60,17 @@ def data(words: list[str]) -> None:
     _run("data", words, [_data])
 
 
+def match(words: list[str]) -> None:
+    _run("match", words, [_match])
+
+
 def everything(words: list[str]) -> None:
-    _run("all", words, [_data, _loss, _train, _infer])
+    _run("all", words, [_data, _loss, _train, _infer, _match])
 
 
 def _run(name: str, words: list[str], parts: Sequence[Any]) -> None:
     arguments = tyro.cli(BenchArguments, prog=f"sdgmnet bench {name}", args=words)
-    for field, least in (("repeats", 1), ("pairs", 2), ("patches", 1), ("memory_patches", 1)):
+    for field, least in (("repeats", 1), ("pairs", 2), ("patches", 1), ("memory_patches", 1), ("descriptors", 2)):
         if getattr(arguments, field) < least:
             raise InputError(f"--{field.replace('_', '-')} must be at least {least}, not {getattr(arguments, field)}.")
     rows: Rows = []
@@ -138,3 +144,18 @@ def _infer(arguments: BenchArguments) -> Rows:
 def _data(arguments: BenchArguments) -> Rows:
     timings = speed.batches(arguments.pairs, arguments.repeats)
     return [_row(f"making a batch, N = {arguments.pairs}", timings["ours"], "pairs/s")]
+
+
+def _match(arguments: BenchArguments) -> Rows:
+    count = arguments.descriptors
+    timings = speed.matching(count, arguments.repeats)
+    rows = []
+    for name, timing in timings.items():
+        seconds = [1 / rate for rate in timing.rates]
+        product = 1 / timing.against(timings["product"])
+        ratio = "" if name == "product" else f"{product:.2f} times as long as product"
+        spread = f"{min(seconds):.3f} - {max(seconds):.3f}"
+        rows.append([f"matching {count} x {count}", name, f"{1 / timing.median:.3f} s", spread, ratio])
+    rows[0][-1] += f", 1/{timings['ours'].against(timings['OpenCV']):.1f} of OpenCV"
+    memory = speed.matching_memory(count)
+    return [*rows, [f"matching {count} x {count}: memory", "ours", f"{memory['megabytes']:.0f} MB", "", ""]]

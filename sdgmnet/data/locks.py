@@ -16,19 +16,22 @@ LOCK = ".lock"
 
 
 @contextmanager
-def only_worker(folder: Path) -> Iterator[None]:
-    """Hold the folder, made where it is missing, while the block runs; an error where another process holds it."""
+def only_worker(folder: Path, otherwise: str = "choose another --work") -> Iterator[None]:
+    """Hold the folder, made where it is missing, while the block runs; an error where another process holds it.
+
+    otherwise: what a user can do besides waiting.
+    """
     if fcntl is None:
         yield
         return
-    descriptor = _take(folder)
+    descriptor = _take(folder, otherwise)
     try:
         yield
     finally:
         os.close(descriptor)
 
 
-def _take(folder: Path) -> int:
+def _take(folder: Path, otherwise: str) -> int:
     path = folder / LOCK
     while True:
         folder.mkdir(parents=True, exist_ok=True)
@@ -37,7 +40,7 @@ def _take(folder: Path) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            raise InputError(f"another process is working on {folder}: let it end, or choose another --work.") from None
+            raise InputError(f"another process is working on {folder}: let it end, or {otherwise}.") from None
         except OSError:  # a file system without locks
             return descriptor
         if _leads_to(path, descriptor):

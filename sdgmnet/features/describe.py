@@ -1,6 +1,7 @@
 """Picture -> keypoints and their descriptors."""
 
 from os import PathLike
+from pathlib import Path
 from typing import NamedTuple
 
 import cv2
@@ -35,6 +36,7 @@ def describe(
     descriptor: Descriptor = ALIAS,
     limit: int | None = None,
     upright: bool = False,
+    size: int | None = None,
 ) -> Features:
     """Describe the DoG keypoints of a picture, strongest first, or the keypoints that are given.
 
@@ -45,18 +47,45 @@ def describe(
         descriptor: a contender, such as "sdgmnet", "rootsift" or the path of own weights; or an encoder.
         limit: at most so many keypoints, by response.
         upright: take the picture as it stands: every angle is 0.
+        size: longest side; larger pictures are made smaller while they are worked on. Keypoints are in their own pixels.
     """
     gray = as_gray(image)
-    if keypoints is None:
-        keypoints = detect(gray, limit)
+    whole = gray.shape[1], gray.shape[0]
+    gray = shrink(gray, size)
+    smaller = gray.shape[1], gray.shape[0]
+    keypoints = detect(gray, limit) if keypoints is None else rescale(keypoints, whole, smaller)
+    described = describe_keypoints(gray, keypoints, as_contender(descriptor), upright=upright)
+    return Features(rescale(described.keypoints, smaller, whole), described.descriptors, whole)
+
+
+def describe_keypoints(
+    gray: np.ndarray, keypoints: Keypoints, contender: Contender, *, upright: bool = False
+) -> Features:
+    """Keypoints of a gray picture (H, W) uint8, with their descriptors."""
     if upright:
         keypoints = keypoints._replace(angle=np.zeros(len(keypoints.xy)))
-    contender = as_contender(descriptor)
     if contender.describe_image is not None:
         descriptors = contender.describe_image(gray, keypoints)
     else:
         descriptors = contender.describe(cut_patches(gray, keypoints))
     return Features(keypoints, np.asarray(descriptors, dtype=np.float32), (gray.shape[1], gray.shape[0]))
+
+
+def shrink(gray: np.ndarray, size: int | None) -> np.ndarray:
+    """The picture with a longest side of at most `size`."""
+    longest = max(gray.shape)
+    if size is None or longest <= size:
+        return gray
+    width, height = (max(1, round(side * size / longest)) for side in (gray.shape[1], gray.shape[0]))
+    return cv2.resize(gray, (width, height), interpolation=cv2.INTER_AREA)
+
+
+def rescale(keypoints: Keypoints, old: tuple[int, int], new: tuple[int, int]) -> Keypoints:
+    """Keypoints of a picture of the size `old` (width, height) in the same picture of the size `new`."""
+    if old == new:
+        return keypoints
+    scale = np.array(new) / np.array(old)
+    return keypoints._replace(xy=(keypoints.xy + 0.5) * scale - 0.5, sigma=keypoints.sigma * np.sqrt(scale.prod()))
 
 
 def as_contender(descriptor: Descriptor) -> Contender:
@@ -70,7 +99,7 @@ def as_contender(descriptor: Descriptor) -> Contender:
 def as_gray(image: Picture) -> np.ndarray:
     """(H, W) uint8 of whatever a picture is given as."""
     if isinstance(image, (str, PathLike)):
-        return read_gray(image)
+        return read_gray(Path(image))
     array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
     if isinstance(image, Tensor) and array.ndim == 4 and len(array) == 1:
         array = array[0]

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.features.describe import Descriptor, as_bytes, as_contender, describe
+from sdgmnet.features.describe import Descriptor, as_bytes, as_contender, describe_keypoints
 from sdgmnet.features.keypoints import detect, from_opencv, to_opencv
 from sdgmnet.pretrained import ALIAS
 
@@ -57,7 +57,7 @@ class OpenCVFeatures:
         if not len(keypoints):
             return (), None
         given = from_opencv(keypoints)
-        described = describe(gray_of_bgr(image), given, descriptor=self.contender, upright=self.upright)
+        described = describe_keypoints(gray_of_bgr(image), given, self.contender, upright=self.upright)
         return tuple(keypoints), described.descriptors
 
     def detectAndCompute(

@@ -1,4 +1,4 @@
-"""trunk.cpp -> a shared library for this very processor, built once and kept in the user's cache."""
+"""C++ -> a shared library for this very processor, built once and kept in the user's cache."""
 
 import contextlib
 import ctypes
@@ -15,7 +15,7 @@ from pathlib import Path
 from sdgmnet.errors import InputError
 from sdgmnet.files import new_file
 
-SOURCE = Path(__file__).with_name("trunk.cpp")
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("trunk.cpp", "nearest.cpp"))
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-std=c++17", "-shared", "-fPIC", "-pthread")
 
 
@@ -58,8 +58,8 @@ def build() -> Path:
     if tool is None:
         raise InputError("no C++ compiler is here: install g++ or clang++.")
     version = _output([tool, "--version"])[1]
-    parts = (SOURCE.read_text(), tool, version, " ".join(FLAGS), _processor())
-    name = f"trunk-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}.so"
+    parts = (*(source.read_text() for source in SOURCES), tool, version, " ".join(FLAGS), _processor())
+    name = f"native-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}.so"
     reasons = []
     for folder in cache_folders():
         try:
@@ -111,9 +111,9 @@ def _processor() -> str:
 
 
 def _compile(tool: str, target: Path) -> None:
-    code, _, errors = _output([tool, *FLAGS, str(SOURCE), "-o", str(target)])
+    code, _, errors = _output([tool, *FLAGS, *map(str, SOURCES), "-o", str(target)])
     if code != 0 or not target.exists():
-        raise InputError(f"{tool} cannot build {SOURCE.name}: {errors.strip()[-500:] or 'it wrote nothing'}")
+        raise InputError(f"{tool} cannot build the native library: {errors.strip()[-500:] or 'it wrote nothing'}")
     target.chmod(0o755)
 
 
@@ -125,4 +125,8 @@ def _declare(loaded: ctypes.CDLL) -> ctypes.CDLL:
     loaded.sdgmnet_forward.restype = None
     loaded.sdgmnet_backward.argtypes = [pointer, pointer, pointer, count, pointer, pointer, pointer, threads]
     loaded.sdgmnet_backward.restype = None
+    loaded.sdgmnet_nearest.argtypes = [
+        pointer, count, count, pointer, pointer, threads, threads, *[pointer] * 6, count, threads
+    ]  # fmt: skip
+    loaded.sdgmnet_nearest.restype = None
     return loaded

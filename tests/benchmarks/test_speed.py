@@ -60,3 +60,10 @@ def test_training_bench_runs_small() -> None:
 def test_best_batch_is_the_quickest() -> None:
     calls = {16: lambda: time.sleep(0.02), 64: lambda: time.sleep(0.001), 256: lambda: time.sleep(0.01)}
     assert speed.best_batch(calls) == 64
+
+
+def test_bench_match_compares_what_gives_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "match", "--descriptors", "300", "--repeats", "1", "-o", str(tmp_path / "bench")]) == 0
+    assert "matching 300 x 300" in capsys.readouterr().out
+    rows = json.loads((tmp_path / "bench/results.json").read_text())["rows"]
+    assert [row[1] for row in rows] == ["ours", "product", "OpenCV", "ours"]

@@ -1,0 +1,184 @@
+"""`sdgmnet describe`."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import cv2
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from sdgmnet.data.locks import only_worker
+from sdgmnet.errors import InputError
+from sdgmnet.features.describe import as_contender, describe
+from sdgmnet.features.h5 import Kind, Store, features_to_arrays, parts_folder
+from sdgmnet.features.images import read_gray
+from sdgmnet.features.own_keypoints import is_for_many, read_keypoints
+from sdgmnet.pretrained import ALIAS
+from sdgmnet.reconstruction.copies import find_photos, plain_name
+
+SIZE = 3200  # COLMAP's own default
+Pictures = dict[str, Path]
+
+
+@dataclass(frozen=True)
+class DescribeArguments:
+    """Keypoints and descriptors of pictures, in an h5 file that hloc reads.
+
+        sdgmnet describe photos -o features.h5
+
+    A folder's pictures are called by their path below it, single ones by their file name. Pictures that the file holds already
+    are not described again; after an interruption of any kind, start the same command again.
+    """
+
+    images: tyro.conf.Positional[tuple[Path, ...]]
+    """Pictures, or folders of pictures."""
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+    """The h5 file, made or added to."""
+    descriptor: str = ALIAS
+    """What describes: sdgmnet (the best weights that ship), sift, rootsift, tfeat:FILE, FILE.safetensors, RUN_FOLDER."""
+    limit: int | None = None
+    """At most so many keypoints a picture, strongest first; all where it is left out."""
+    upright: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Take pictures as they stand: every angle is 0."""
+    size: int = SIZE
+    """Longest side; larger pictures are made smaller while they are worked on. Keypoints are in the picture's own pixels."""
+    keypoints: Path | None = None
+    """Describe these instead of detecting any: h5 (hloc's names), or for one picture npz or text (x y sigma [angle])."""
+    overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Describe pictures again that the file holds already. A file made with other options begins anew."""
+
+
+def main(words: list[str]) -> None:
+    arguments = tyro.cli(DescribeArguments, prog="sdgmnet describe", args=words)
+    check_describing(arguments.limit, arguments.size)
+    pictures = find_pictures(arguments.images)
+    if arguments.keypoints is not None and not is_for_many(arguments.keypoints) and len(pictures) > 1:
+        raise InputError(f"{arguments.keypoints} is about one picture, but {len(pictures)} are given: use an h5 file.")
+    describe_into(
+        arguments.out,
+        pictures,
+        descriptor=arguments.descriptor,
+        limit=arguments.limit,
+        upright=arguments.upright,
+        size=arguments.size,
+        keypoints=arguments.keypoints,
+        overwrite=arguments.overwrite,
+    )
+
+
+def check_describing(limit: int | None, size: int) -> None:
+    if limit is not None and limit < 1:
+        raise InputError(f"--limit must be at least 1, not {limit}.")
+    if size < 16:
+        raise InputError(f"--size must be at least 16, not {size}.")
+
+
+def find_pictures(places: Sequence[Path]) -> Pictures:
+    """Name -> file. Below a folder, names are paths relative to it."""
+    if not places:
+        raise InputError("give pictures, or a folder of pictures.")
+    found: Pictures = {}
+    for place in places:
+        if place.is_dir():
+            below = {plain_name(name): place / name for name in find_photos(place)}
+            if not below:
+                raise InputError(f"{place} holds no pictures.")
+        elif place.exists():
+            below = {plain_name(place.name): place}
+        else:
+            raise InputError(f"{place} does not exist.")
+        twice = [name for name, path in below.items() if name in found and found[name].resolve() != path.resolve()]
+        if twice:
+            raise InputError(
+                f"{found[twice[0]]} and {below[twice[0]]} would both be called {twice[0]}: give a folder that holds both."
+            )
+        found.update(below)
+    return found
+
+
+def describe_into(
+    out: Path,
+    pictures: Pictures,
+    *,
+    descriptor: str,
+    limit: int | None,
+    upright: bool,
+    size: int,
+    keypoints: Path | None = None,
+    overwrite: bool = False,
+) -> list[str]:
+    """Describe what the file does not hold yet; the names of pictures that it holds then."""
+    note = {"descriptor": descriptor, "limit": limit, "upright": upright, "size": size}
+    note |= {} if keypoints is None else {"keypoints": str(keypoints)}
+    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    began, counted, broken = time.perf_counter(), 0, 0
+    with store_at(out, "features", note, overwrite=overwrite) as store:
+        todo = [name for name in pictures if overwrite or name not in store]
+        contender = as_contender(descriptor) if todo else None
+        with progress(errors) as track:
+            for name in track(todo, "describing"):
+                assert contender is not None
+                try:
+                    given = None if keypoints is None else read_keypoints(keypoints, name)
+                    gray = read_gray(pictures[name])
+                    features = describe(gray, given, descriptor=contender, limit=limit, upright=upright, size=size)
+                except (InputError, cv2.error, MemoryError) as error:
+                    errors.print(f"{reason_of(error, pictures[name])} Left out.", markup=False)
+                    broken += 1
+                    continue
+                store.add(name, features_to_arrays(features))
+                counted += len(features.keypoints.xy)
+    done, before = len(todo) - broken, len(pictures) - len(todo)
+    if not done and not before:
+        raise InputError("no picture could be described; the reasons stand above.")
+    words = [f"{done} pictures described ({counted} keypoints, {time.perf_counter() - began:.1f} s)"]
+    words += [f"{before} were in the file already"] * bool(before) + [f"{broken} left out"] * bool(broken)
+    print(f"{out}: {', '.join(words)}.")
+    return [name for name in pictures if name in store]
+
+
+def reason_of(error: Exception, path: Path) -> str:
+    if isinstance(error, InputError):
+        return str(error)
+    if isinstance(error, MemoryError) or "memory" in str(error).lower():
+        return f"{path} takes more memory than there is: a smaller --size helps."
+    return f"{path} cannot be described ({' '.join(str(error).split())[:200]})."
+
+
+@contextmanager
+def store_at(
+    path: Path, kind: Kind, note: Mapping[str, Any], *, overwrite: bool = False, pause: float = 0
+) -> Iterator[Store]:
+    """A store that no other process adds to meanwhile. Whatever happens, what was added is in the file in the end."""
+    folder = parts_folder(path)
+    with only_worker(folder, "choose another -o"):
+        try:
+            with Store(path, kind, note, overwrite=overwrite, pause=pause) as store:
+                yield store
+        finally:
+            if not any(folder.glob("*.h5")):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def progress(console: Console) -> Iterator[Callable[[Sequence[Any], str], Iterator[Any]]]:
+    """A function that goes through a sequence with a bar."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bar:
+
+        def track(items: Sequence[Any], what: str) -> Iterator[Any]:
+            yield from bar.track(items, total=len(items), description=what)
+
+        yield track

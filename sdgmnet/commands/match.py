@@ -1,0 +1,305 @@
+"""`sdgmnet match`."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import cv2
+import numpy as np
+import tyro
+from rich.console import Console
+
+from sdgmnet.commands.describe import (
+    SIZE,
+    check_describing,
+    describe_into,
+    find_pictures,
+    progress,
+    store_at,
+)
+from sdgmnet.contenders import Contender
+from sdgmnet.errors import InputError
+from sdgmnet.features import h5
+from sdgmnet.features.describe import Features, as_contender, describe_keypoints, rescale, shrink
+from sdgmnet.features.draw import draw_matches
+from sdgmnet.features.images import Unreadable, read_gray, read_picture
+from sdgmnet.features.keypoints import detect
+from sdgmnet.features.match import Matches, match
+from sdgmnet.features.verify import Verified, verify
+from sdgmnet.pretrained import ALIAS
+from sdgmnet.report import print_table
+
+PAUSE = 2.0  # seconds of matching that a kill may cost
+KEPT_FEATURES = 32  # pictures whose features are kept in memory while pairs are matched
+
+
+@dataclass(frozen=True)
+class MatchArguments:
+    """Match two pictures, or the pictures of a folder in pairs.
+
+        sdgmnet match a.jpg b.jpg -o matches.png --verify homography
+        sdgmnet match photos -o matches.h5
+
+    Two pictures give counts, times and a picture of the matches. A folder gives hloc's files: matches.h5, and features.h5
+    beside it unless --features says otherwise. After an interruption of any kind, start the same command again.
+    """
+
+    images: tyro.conf.Positional[tuple[Path, ...]]
+    """Two pictures, or a folder of pictures."""
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    """The picture to draw (.png), or the h5 file of a folder's matches."""
+    mutual: bool = True
+    """Only pairs that are each other's nearest."""
+    ratio: float | None = None
+    """Only pairs whose nearest is nearer than so many times the second nearest, such as 0.8."""
+    verify: Literal["none", "homography", "fundamental"] = "none"
+    """Keep what one homography (flat scenes, turning cameras) or one fundamental matrix (any scene) explains."""
+    tolerance: float | None = None
+    """Pixels within which a match agrees: 3 for homographies, 1.5 for fundamental matrices."""
+    outliers: bool = True
+    """Draw what was found and does not agree, faintly."""
+    descriptor: str = ALIAS
+    """What describes: sdgmnet (the best weights that ship), sift, rootsift, tfeat:FILE, FILE.safetensors, RUN_FOLDER."""
+    limit: int | None = None
+    """At most so many keypoints a picture, strongest first; all where it is left out."""
+    upright: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Take pictures as they stand: every angle is 0."""
+    size: int = SIZE
+    """Longest side; larger pictures are made smaller while they are worked on."""
+    pairs: Path | None = None
+    """Of a folder: a text file, two names a line. All pairs where it is left out."""
+    features: Path | None = None
+    """Of a folder: the h5 file of features, read, and completed with what it does not hold."""
+    overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Match pairs again that the file holds already. A file made with other options begins anew."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Of two pictures: print JSON instead of a table."""
+
+
+def main(words: list[str]) -> None:
+    arguments = tyro.cli(MatchArguments, prog="sdgmnet match", args=words)
+    check_describing(arguments.limit, arguments.size)
+    if arguments.ratio is not None and not 0 < arguments.ratio <= 1:
+        raise InputError(f"--ratio lies in (0, 1], not {arguments.ratio}.")
+    if arguments.tolerance is not None and not 0 < arguments.tolerance < float("inf"):
+        raise InputError(f"--tolerance must be a positive number of pixels, not {arguments.tolerance}.")
+    for place in arguments.images:
+        if not place.exists():
+            raise InputError(f"{place} does not exist.")
+    kinds = ["folder" if place.is_dir() else "file" for place in arguments.images]
+    if kinds == ["file", "file"]:
+        match_two(arguments)
+    elif kinds == ["folder"]:
+        match_folder(arguments)
+    else:
+        raise InputError(
+            f"give two pictures, or one folder of pictures, not {len(kinds)} of {', '.join(kinds) or 'none'}."
+        )
+
+
+class Clock:
+    """Seconds of the stages, added up by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
+
+
+def match_two(arguments: MatchArguments) -> None:
+    if arguments.pairs or arguments.features:
+        raise InputError("--pairs and --features are for folders of pictures.")
+    if arguments.out is not None and arguments.out.suffix.lower() != ".png":
+        raise InputError(f"{arguments.out}: two pictures give a picture, whose name ends in .png.")
+    clock = Clock()
+    with clock.stage("loading the descriptor"):
+        contender = as_contender(arguments.descriptor)
+    first, second = (describe_in_stages(path, contender, arguments, clock) for path in arguments.images)
+    with clock.stage("matching"):
+        matches = match(first, second, mutual=arguments.mutual, ratio=arguments.ratio)
+    with clock.stage("verifying"):
+        verified = verify_by(arguments, first, second, matches)
+    if arguments.out is not None:
+        with clock.stage("drawing"):
+            draw(arguments, first, second, matches, verified)
+    counts = {
+        "keypoints in the first": len(first.keypoints.xy),
+        "keypoints in the second": len(second.keypoints.xy),
+        "matches": len(matches.pairs),
+    }
+    if arguments.verify != "none":
+        counts[f"of these, one {called(arguments.verify)} explains"] = int(verified.inlier.sum())
+    if arguments.json:
+        matrix = None if verified.matrix is None else verified.matrix.tolist()
+        print(json.dumps({"counts": counts, "matrix": matrix, "seconds": clock.seconds}, indent=2))
+        return
+    print_table(["what", "count"], [[what, str(count)] for what, count in counts.items()])
+    print_table(["stage", "seconds"], [[name, f"{seconds:.3f}"] for name, seconds in clock.seconds.items()])
+    if arguments.out is not None:
+        print(f"{arguments.out} shows them.")
+
+
+def describe_in_stages(path: Path, contender: Contender, arguments: MatchArguments, clock: Clock) -> Features:
+    """As `describe`, with a look at the clock between its steps."""
+    with clock.stage("reading"):
+        whole = read_gray(path)
+        gray = shrink(whole, arguments.size)
+    sizes = [(one.shape[1], one.shape[0]) for one in (gray, whole)]
+    with clock.stage("finding keypoints"):
+        keypoints = detect(gray, arguments.limit)
+
+    def timed(describe: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+        def call(*given: Any) -> np.ndarray:
+            with clock.stage("describing"):
+                return describe(*given)
+
+        return call
+
+    of_image = None if contender.describe_image is None else timed(contender.describe_image)
+    watched = contender._replace(describe=timed(contender.describe), describe_image=of_image)
+    before = clock.seconds.get("describing", 0.0)
+    began = time.perf_counter()
+    features = describe_keypoints(gray, keypoints, watched, upright=arguments.upright)
+    if of_image is None:
+        cutting = time.perf_counter() - began - (clock.seconds["describing"] - before)
+        clock.seconds["cutting patches"] = clock.seconds.get("cutting patches", 0.0) + cutting
+    return Features(rescale(features.keypoints, *sizes), features.descriptors, sizes[1])
+
+
+def verify_by(arguments: MatchArguments, first: Features, second: Features, matches: Matches) -> Verified:
+    if arguments.verify == "none":
+        return Verified(None, np.ones(len(matches.pairs), dtype=bool))
+    return verify(first, second, matches, arguments.verify, arguments.tolerance)
+
+
+def called(model: str) -> str:
+    return "fundamental matrix" if model == "fundamental" else model
+
+
+def draw(arguments: MatchArguments, first: Features, second: Features, matches: Matches, verified: Verified) -> None:
+    assert arguments.out is not None
+    try:
+        images = [cv2.cvtColor(read_picture(path, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB) for path in arguments.images]
+    except Unreadable as error:
+        raise InputError(f"{arguments.images[0]} {error}.") from error
+    places = [one.keypoints.xy[matches.pairs[:, k]] for k, one in enumerate((first, second))]
+    title = f"{arguments.images[0].name} and {arguments.images[1].name}, {arguments.descriptor}: {len(matches.pairs)} matches"
+    if arguments.verify != "none":
+        title += f", {int(verified.inlier.sum())} explained by one {called(arguments.verify)}"
+    draw_matches(
+        (images[0], images[1]),
+        (places[0], places[1]),
+        verified.inlier,
+        arguments.out,
+        title,
+        show_outliers=arguments.outliers,
+    )
+
+
+class Pair(NamedTuple):
+    first: str
+    second: str
+
+
+def match_folder(arguments: MatchArguments) -> None:
+    if arguments.out is None or arguments.out.suffix.lower() not in (".h5", ".hdf5"):
+        raise InputError("a folder's matches go into an h5 file: give its name, as in -o matches.h5.")
+    features = arguments.features or arguments.out.with_name("features.h5")
+    if features.resolve() == arguments.out.resolve():
+        raise InputError(f"{arguments.out} cannot hold both features and matches: choose another -o or --features.")
+    pictures = find_pictures(arguments.images)
+    wanted = list(combinations(pictures, 2)) if arguments.pairs is None else read_pairs(arguments.pairs, set(pictures))
+    pairs = [Pair(*pair) for pair in wanted]
+    demand_distinct(pairs)
+    needed = {name for pair in pairs for name in pair}
+    held = set(
+        describe_into(
+            features,
+            {name: path for name, path in pictures.items() if name in needed},
+            descriptor=arguments.descriptor,
+            limit=arguments.limit,
+            upright=arguments.upright,
+            size=arguments.size,
+        )
+    )
+    # A pair of pictures that could not be described is left out; why was said.
+    pairs = [pair for pair in pairs if pair.first in held and pair.second in held]
+    if not pairs:
+        raise InputError(f"{arguments.images[0]} holds no two pictures to match.")
+    note = {
+        "features": h5.read_note(features),
+        "mutual": arguments.mutual,
+        "ratio": arguments.ratio,
+        "verify": arguments.verify,
+        "tolerance": arguments.tolerance,
+    }
+    counted, began, errors = 0, time.perf_counter(), Console(stderr=True, highlight=False, soft_wrap=True)
+    with store_at(arguments.out, "matches", note, overwrite=arguments.overwrite, pause=PAUSE) as store:
+        todo = [pair for pair in pairs if arguments.overwrite or not is_there(store, pair)]
+        remembered: dict[str, Features] = {}
+        with progress(errors) as track:
+            for pair in track(todo, "matching"):
+                first, second = (remember(remembered, features, name, pair) for name in pair)
+                matches = match(first, second, mutual=arguments.mutual, ratio=arguments.ratio)
+                inlier = verify_by(arguments, first, second, matches).inlier
+                matches = Matches(*(column[inlier] for column in matches))
+                store.add(h5.pair_name(*pair), h5.matches_to_arrays(matches, len(first.keypoints.xy)))
+                counted += len(matches.pairs)
+    words = [f"{len(todo)} pairs matched ({counted} matches, {time.perf_counter() - began:.1f} s)"]
+    words += [f"{len(pairs) - len(todo)} were in the file already"] * (len(pairs) > len(todo))
+    print(f"{arguments.out}: {', '.join(words)}.")
+
+
+def is_there(store: h5.Store, pair: Pair) -> bool:
+    return h5.pair_name(*pair) in store or h5.pair_name(*reversed(pair)) in store
+
+
+def remember(remembered: dict[str, Features], path: Path, name: str, pair: Pair) -> Features:
+    """Read features, or take them from the last few that were."""
+    if name not in remembered:
+        while len(remembered) >= KEPT_FEATURES:
+            remembered.pop(next(one for one in remembered if one not in pair))
+        remembered[name] = h5.read_features(path, name)
+    return remembered[name]
+
+
+def read_pairs(path: Path, known: set[str]) -> list[tuple[str, str]]:
+    """hloc's list of pairs: two names a line. A pair is matched once, whichever way and however often it stands there."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not a text file that can be read.") from error
+    found: dict[frozenset[str], tuple[str, str]] = {}
+    for number, line in enumerate(lines, start=1):
+        names = line.split()
+        if not names:
+            continue
+        if len(names) != 2 or names[0] == names[1]:
+            raise InputError(f"{path}, line {number}: two different names of pictures belong there.")
+        for name in names:
+            if name not in known:
+                raise InputError(f"{path}, line {number}: the folder holds no picture named {name}.")
+        found.setdefault(frozenset(names), (names[0], names[1]))
+    if not found:
+        raise InputError(f"{path} holds no pairs.")
+    return list(found.values())
+
+
+def demand_distinct(pairs: list[Pair]) -> None:
+    """hloc's name of a pair writes a/b as a-b: two pairs may come to the same."""
+    taken: dict[str, Pair] = {}
+    for pair in pairs:
+        other = taken.setdefault(h5.pair_name(*pair), pair)
+        if other != pair:
+            raise InputError(f"{pair} and {other} have the same name in hloc's files: rename a folder or a picture.")

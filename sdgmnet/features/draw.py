@@ -1,0 +1,103 @@
+"""Two pictures side by side, with lines between what matches."""
+
+from pathlib import Path
+
+import cv2
+import matplotlib
+import numpy as np
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+
+from sdgmnet.files import new_file
+
+HEIGHT = 900  # pixels of the two pictures, as they are shown
+WIDEST = 2400  # pixels of both
+GAP = 16
+LINES = 150  # drawn at most, evenly spread: more hide the pictures; every match has its dots
+DPI = 150
+OUTLIER = "#d62728"
+
+
+def draw_matches(
+    images: tuple[np.ndarray, np.ndarray],
+    places: tuple[np.ndarray, np.ndarray],
+    inlier: np.ndarray,
+    path: Path | str,
+    title: str,
+    *,
+    show_outliers: bool = True,
+) -> None:
+    """A PNG of both pictures whole, (H, W) or (H, W, 3) uint8 in RGB, and lines between `places` (M, 2) that match.
+
+    Colours go with the place in the first picture, so that a line can be followed and one that leads elsewhere stands out.
+    What is no inlier is faint and below the others, or hidden.
+    """
+    scales = fitting_scales([image.shape[:2] for image in images])
+    shown = [resize(image, scale) for image, scale in zip(images, scales, strict=True)]
+    height, width = max(len(one) for one in shown), sum(one.shape[1] for one in shown) + GAP
+    offset = shown[0].shape[1] + GAP
+    canvas = np.full((height, width, 3), 255, dtype=np.uint8)
+    tops = [(height - len(one)) // 2 for one in shown]
+    for one, left, top in zip(shown, (0, offset), tops, strict=True):
+        canvas[top : top + len(one), left : left + one.shape[1]] = one
+    ends = np.stack([(xy + 0.5) * scale - 0.5 for xy, scale in zip(places, scales, strict=True)], 1)  # (M, 2, 2)
+    ends += np.array([[0, tops[0]], [offset, tops[1]]])
+    margin = 46  # for the title
+    figure = Figure(figsize=(width / DPI, (height + margin) / DPI), dpi=DPI)
+    axis = figure.add_axes((0, 0, 1, height / (height + margin)))
+    axis.imshow(canvas, interpolation="nearest", aspect="auto")
+    axis.axis("off")
+    if show_outliers:
+        wrong = ends[~inlier][spread(ends[~inlier], LINES // 2)]
+        axis.add_collection(LineCollection(list(wrong), colors=OUTLIER, linewidths=0.5, alpha=0.3))
+    right = ends[inlier]
+    colors = position_colors(right[:, 0], shown[0].shape[:2], tops[0])
+    for side in range(2):
+        axis.scatter(right[:, side, 0], right[:, side, 1], s=2.5, c=colors, linewidths=0)
+    drawn = spread(right, LINES)
+    axis.add_collection(LineCollection(list(right[drawn]), colors=list(colors[drawn]), linewidths=0.7, alpha=0.85))
+    axis.set_xlim(-0.5, width - 0.5)
+    axis.set_ylim(height - 0.5, -0.5)
+    if len(drawn) < len(right):
+        title += f" (lines for {len(drawn)})"
+    size = min(10.0, 1.55 * width / DPI * 72 / max(len(title), 1))
+    figure.text(0.5, 1 - margin / 2 / (height + margin), title, ha="center", va="center", fontsize=size)
+    with new_file(path) as part:
+        figure.savefig(part, format="png", dpi=DPI, facecolor="white")
+
+
+def fitting_scales(sizes: list[tuple[int, int]]) -> list[float]:
+    """Both as high as each other, and together not too wide."""
+    scales = [HEIGHT / height for height, _ in sizes]
+    width = sum(scale * size[1] for scale, size in zip(scales, sizes, strict=True))
+    return [scale * min(1.0, WIDEST / width) for scale in scales]
+
+
+def resize(image: np.ndarray, scale: float) -> np.ndarray:
+    """(H, W, 3) uint8, of another size."""
+    size = max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
+    image = cv2.resize(image, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC)
+    return image if image.ndim == 3 else cv2.cvtColor(image, cv2.COLOR_GRAY2RGB)
+
+
+def spread(ends: np.ndarray, count: int) -> np.ndarray:
+    """Indices of at most `count` lines, far from each other in the first picture."""
+    if len(ends) <= count:
+        return np.arange(len(ends))
+    points = ends[:, 0]
+    chosen = np.empty(count, dtype=np.int64)
+    chosen[0] = 0
+    far = np.square(points - points[0]).sum(1)
+    for number in range(1, count):
+        chosen[number] = far.argmax()
+        far = np.minimum(far, np.square(points - points[chosen[number]]).sum(1))
+    return np.sort(chosen)
+
+
+def position_colors(points: np.ndarray, size: tuple[int, int], top: float) -> np.ndarray:
+    """(M, 4): one hue after another from left to right, lighter towards the bottom."""
+    along = np.clip(points[:, 0] / max(size[1] - 1, 1), 0, 1)
+    down = np.clip((points[:, 1] - top) / max(size[0] - 1, 1), 0, 1)
+    colors = matplotlib.colormaps["turbo"](0.08 + 0.84 * along)
+    colors[:, :3] = 1 - (1 - colors[:, :3]) * (1 - 0.35 * down[:, None])
+    return np.asarray(colors)

@@ -1,0 +1,264 @@
+"""Features and matches in hloc's h5 files, whole at every moment.
+
+An h5 file that is open for writing when its process is killed may be lost. So the file itself is never open for writing: what
+is new goes into small files in a hidden folder beside it, and every now and then all of it is put together in a new file that
+takes the old one's place. What a killed process left in the folder is found again by the next.
+"""
+
+import json
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import h5py
+import numpy as np
+
+from sdgmnet.errors import InputError
+from sdgmnet.features.describe import Features
+from sdgmnet.features.keypoints import Keypoints
+from sdgmnet.features.match import Matches
+from sdgmnet.files import new_file
+
+Kind = Literal["features", "matches"]
+MARK = {"features": "keypoints", "matches": "matches0"}  # the array that makes a group one of features, or of matches
+NOTE = "sdgmnet"  # attribute of the file: how its groups were made, as JSON
+OFTEN, SHARE = 10.0, 10.0  # put together every so many seconds, or after so many times what it took the last time
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class Store:
+    """Adds groups of arrays to an h5 file.
+
+    note: how they are made; a file with another note is refused, or begun anew where `overwrite` is given.
+    pause: seconds between writings. 0 keeps every group at once; more is quicker for many small ones, and a kill costs as much.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        kind: Kind,
+        note: Mapping[str, Any] | None = None,
+        *,
+        overwrite: bool = False,
+        pause: float = 0,
+    ) -> None:
+        self.path, self.kind, self.pause = path, kind, pause
+        self.note = json.dumps(note or {}, sort_keys=True)
+        self.parts = parts_folder(path)
+        self.waiting: dict[str, Arrays] = {}  # in memory
+        self.written: list[Path] = []  # beside the file
+        self.wrote = self.merged = time.monotonic()
+        self.took = 0.0
+        if path.is_dir():
+            raise InputError(f"{path} is a folder: give the name of an h5 file.")
+        self._begin(overwrite)
+
+    def _begin(self, overwrite: bool) -> None:
+        """What is there already, in the file and from a process that did not come to its end."""
+        sources = [self.path] if self.path.exists() else []
+        sources += self._left_over()
+        others = [note for source in sources if (note := read_note(source)) not in (None, self.note)]
+        if others and not overwrite:
+            raise InputError(
+                f"{self.path} was made in another way ({said(others[0])}; now {said(self.note)}): choose another -o, or begin "
+                "it anew with --overwrite."
+            )
+        if others:
+            self.path.unlink(missing_ok=True)
+            shutil.rmtree(self.parts, ignore_errors=True)
+        self.finished = set(names_in(self.path, self.kind)) if self.path.exists() else set()
+        self.written = self._left_over()
+        if self.written:
+            self.merge()
+
+    def _left_over(self) -> list[Path]:
+        return sorted(self.parts.glob("[0-9]*.h5"))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.finished
+
+    def add(self, name: str, arrays: Arrays) -> None:
+        self.waiting[name] = arrays
+        now = time.monotonic()
+        if now - self.wrote >= self.pause:
+            self._write()
+        if not self.path.exists() or now - self.merged >= max(OFTEN, SHARE * self.took):
+            self.merge()
+
+    def _write(self) -> None:
+        if not self.waiting:
+            return
+        self.parts.mkdir(parents=True, exist_ok=True)
+        place = self.parts / f"{time.time_ns()}-{uuid.uuid4().hex[:8]}.h5"
+        with new_file(place) as part, h5py.File(part, "w") as file:
+            file.attrs[NOTE] = self.note
+            for name, arrays in self.waiting.items():
+                group = file.create_group(name)
+                for key, values in arrays.items():
+                    group.create_dataset(key, data=values)
+        self.written.append(place)
+        self.waiting = {}
+        self.wrote = time.monotonic()
+
+    def merge(self) -> None:
+        """Put the file and what was written beside it together."""
+        self._write()
+        began = time.monotonic()
+        if self.written:
+            new = {place: names_in(place, self.kind) for place in self.written}
+            replaced = {name for names in new.values() for name in names} & self.finished
+            with new_file(self.path) as part:
+                if self.path.exists() and not replaced:
+                    shutil.copyfile(self.path, part)
+                with h5py.File(part, "a") as file:
+                    file.attrs[NOTE] = self.note
+                    if replaced:  # without them: what is removed from an h5 file leaves a hole
+                        copy_groups(self.path, file, self.finished - replaced)
+                    for place, names in new.items():
+                        copy_groups(place, file, names)
+            self.finished.update(*new.values())
+            for place in self.written:
+                place.unlink(missing_ok=True)
+            self.written = []
+        self.merged = time.monotonic()
+        self.took = self.merged - began
+
+    def close(self) -> None:
+        self.merge()
+        shutil.rmtree(self.parts, ignore_errors=True)
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None or self.written or self.waiting:
+            self.close()
+
+
+def parts_folder(path: Path) -> Path:
+    """Where new groups wait to be put into the file."""
+    return path.with_name(f".{path.name}.parts")
+
+
+def copy_groups(source: Path, target: h5py.File, names: Any) -> None:
+    with opened(source) as file:
+        for name in sorted(names):
+            if name in target:
+                del target[name]
+            file.copy(file[name], target, name)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[h5py.File]:
+    try:
+        file = h5py.File(path, "r")
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist.") from None
+    except OSError as error:
+        reason = " ".join(str(error).split())[:150]
+        raise InputError(
+            f"{path} is not an h5 file that can be read ({reason}): remove it, or give another."
+        ) from error
+    with file:
+        yield file
+
+
+def read_note(path: Path) -> str | None:
+    with opened(path) as file:
+        note = file.attrs.get(NOTE)
+    return None if note is None else str(note)
+
+
+def said(note: str) -> str:
+    parts = json.loads(note)
+    return ", ".join(f"{key} {value}" for key, value in parts.items() if value not in (None, False)) or "as it comes"
+
+
+def names_in(path: Path, kind: Kind = "features") -> list[str]:
+    """Names of the pictures, or pairs of pictures, that the file holds."""
+    names = []
+
+    def visit(name: str, found: h5py.Group | h5py.Dataset) -> None:
+        if isinstance(found, h5py.Dataset) and name.rpartition("/")[2] == MARK[kind]:
+            names.append(name.rpartition("/")[0])
+
+    with opened(path) as file:
+        file.visititems(visit)
+    return names
+
+
+def features_to_arrays(features: Features) -> dict[str, np.ndarray]:
+    """As hloc keeps them: pixel centres at integers, angles clockwise in degrees, descriptors (D, N)."""
+    keypoints = features.keypoints
+    return {
+        "keypoints": keypoints.xy.astype(np.float32),
+        "descriptors": np.ascontiguousarray(features.descriptors.T),
+        "scores": keypoints.response.astype(np.float32),
+        "image_size": np.array(features.size),
+        "scales": keypoints.sigma.astype(np.float32),
+        "oris": np.rad2deg(keypoints.angle).astype(np.float32),
+    }
+
+
+def read_features(path: Path | str, name: str) -> Features:
+    """Of one picture. Files of hloc's own are read too: where there are no scales or angles, they are 1 and 0."""
+    with opened(Path(path)) as file:
+        group = file.get(name)
+        if not isinstance(group, h5py.Group) or not {"keypoints", "descriptors", "image_size"} <= set(group):
+            raise InputError(f"{path} holds no features of {name}.")
+        arrays = {key: np.asarray(values) for key, values in group.items() if isinstance(values, h5py.Dataset)}
+    descriptors = np.ascontiguousarray(arrays["descriptors"].T)
+    if descriptors.ndim != 2 or len(descriptors) != len(arrays["keypoints"]):
+        raise InputError(
+            f"{path}: {name} has {len(arrays['keypoints'])} keypoints and descriptors {descriptors.shape}."
+        )
+    if descriptors.dtype.kind == "f":
+        descriptors = descriptors.astype(np.float32, copy=False)
+    width, height = (int(side) for side in arrays["image_size"])
+    return Features(arrays_to_keypoints(arrays), descriptors, (width, height))
+
+
+def arrays_to_keypoints(arrays: Arrays) -> Keypoints:
+    xy = np.asarray(arrays["keypoints"], dtype=np.float64)[:, :2]
+    fallback = {"scales": 1.0, "oris": 0.0, "scores": 1.0}
+    sigma, degrees, response = (
+        np.asarray(arrays.get(key, np.full(len(xy), value)), dtype=np.float64) for key, value in fallback.items()
+    )
+    return Keypoints(xy, sigma, np.deg2rad(degrees), response)
+
+
+def pair_name(first: str, second: str) -> str:
+    return "/".join(name.replace("/", "-") for name in (first, second))
+
+
+def matches_to_arrays(matches: Matches, count: int) -> dict[str, np.ndarray]:
+    """As hloc keeps them: for each of the first picture's `count` keypoints, its match in the second or -1, and a score.
+
+    The score is hloc's for nearest neighbours, the mean of 1 and the cosine, taken from the distance of unit descriptors.
+    """
+    largest = matches.pairs[:, 1].max(initial=0)
+    found = np.full(count, -1, dtype=np.int16 if largest <= np.iinfo(np.int16).max else np.int32)
+    scores = np.zeros(count, dtype=np.float16)
+    found[matches.pairs[:, 0]] = matches.pairs[:, 1]
+    scores[matches.pairs[:, 0]] = np.clip(1 - np.square(matches.distance) / 4, 0, 1)
+    return {"matches0": found, "matching_scores0": scores}
+
+
+def read_matches(path: Path | str, first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs (M, 2) int64 of keypoints of the first and the second picture, and their scores, whichever way they are kept."""
+    with opened(Path(path)) as file:
+        for turned, name in enumerate((pair_name(first, second), pair_name(second, first))):
+            if (group := file.get(name)) is not None:
+                found, scores = np.asarray(group["matches0"]), np.asarray(group["matching_scores0"])
+                kept = np.flatnonzero(found >= 0)
+                pairs = np.column_stack([kept, found[kept]]).astype(np.int64)
+                return pairs[:, ::-1] if turned else pairs, scores[kept]
+    raise InputError(f"{path} holds no matches of {first} and {second}.")

@@ -1,0 +1,45 @@
+"""Matches -> those that one homography or one fundamental matrix explains, by OpenCV's robust estimation."""
+
+from typing import Literal, NamedTuple
+
+import cv2
+import numpy as np
+
+from sdgmnet.errors import InputError
+from sdgmnet.features.describe import Features
+from sdgmnet.features.match import Matches
+
+Model = Literal["homography", "fundamental"]
+LEAST = {"homography": 4, "fundamental": 8}
+TOLERANCE = {"homography": 3.0, "fundamental": 1.5}  # pixels
+ROUNDS, CONFIDENCE = 10_000, 0.9999
+
+
+class Verified(NamedTuple):
+    matrix: np.ndarray | None  # (3, 3), from the first picture to the second; None where none was found
+    inlier: np.ndarray  # (M,) bool
+
+
+def verify(
+    first: Features, second: Features, matches: Matches, model: Model, tolerance: float | None = None
+) -> Verified:
+    """Which matches agree with each other, within `tolerance` pixels, by MAGSAC++. The same input gives the same answer."""
+    if model not in LEAST:
+        raise InputError(f"a model is one of {', '.join(LEAST)}, not {model!r}.")
+    tolerance = TOLERANCE[model] if tolerance is None else tolerance
+    if not 0 < tolerance < float("inf"):
+        raise InputError(f"tolerance must be a positive number of pixels, not {tolerance}.")
+    nothing = Verified(None, np.zeros(len(matches.pairs), dtype=bool))
+    if len(matches.pairs) < LEAST[model]:
+        return nothing
+    a, b = (np.ascontiguousarray(one.keypoints.xy[matches.pairs[:, k]]) for k, one in enumerate((first, second)))
+    try:
+        if model == "homography":
+            matrix, mask = cv2.findHomography(a, b, cv2.USAC_MAGSAC, tolerance, maxIters=ROUNDS, confidence=CONFIDENCE)
+        else:
+            matrix, mask = cv2.findFundamentalMat(a, b, cv2.USAC_MAGSAC, tolerance, CONFIDENCE, ROUNDS)
+    except cv2.error:  # points that determine nothing, such as all in one place
+        return nothing
+    if matrix is None or matrix.shape != (3, 3) or mask is None or not np.isfinite(matrix).all():
+        return nothing
+    return Verified(matrix, mask.ravel().astype(bool))

@@ -1,0 +1,213 @@
+"""`sdgmnet describe`."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cv2
+import h5py
+import numpy as np
+import pytest
+
+from sdgmnet.cli import main
+from sdgmnet.data.locks import only_worker
+from sdgmnet.encoders import SDGMNet
+from sdgmnet.features.describe import describe, rescale
+from sdgmnet.features.h5 import names_in, parts_folder, read_features
+from sdgmnet.features.keypoints import Keypoints
+from sdgmnet.pretrained import save_encoder
+
+
+def picture(seed: int = 0, size: tuple[int, int] = (120, 160)) -> np.ndarray:
+    noise = np.random.default_rng(seed).uniform(0, 255, size).astype(np.float32)
+    return cv2.normalize(cv2.GaussianBlur(noise, None, 2.5), None, 0, 255, cv2.NORM_MINMAX).astype(np.uint8)
+
+
+def write(path: Path, pixels: np.ndarray) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(cv2.imencode(path.suffix, pixels)[1].tobytes())
+    return path
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for number, name in enumerate(("a.png", "sub/b.png", "sub/größe c.png")):
+        write(tmp_path / "photos" / name, picture(number))
+    return tmp_path / "photos"
+
+
+def run(*words: str | Path) -> int:
+    return main(["describe", *map(str, words), "--descriptor", "rootsift"])
+
+
+def test_a_folder_becomes_a_file_of_features(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out/features.h5"
+    assert run(photos, "-o", out) == 0
+    assert sorted(names_in(out)) == ["a.png", "sub/b.png", "sub/größe c.png"]
+    wanted = describe(photos / "sub/b.png", descriptor="rootsift")
+    found = read_features(out, "sub/b.png")
+    assert len(found.keypoints.xy) > 20
+    np.testing.assert_allclose(found.keypoints.xy, wanted.keypoints.xy, atol=1e-4)
+    np.testing.assert_array_equal(found.descriptors, wanted.descriptors)
+    assert found.size == (160, 120)
+    assert "3 pictures described" in capsys.readouterr().out
+    assert [one.name for one in out.parent.iterdir()] == ["features.h5"]
+
+
+def test_what_is_finished_is_not_done_again(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "features.h5"
+    assert run(photos / "a.png", "-o", out) == 0
+    before = read_features(out, "a.png")
+    write(photos / "a.png", picture(9))
+    assert run(photos, "-o", out) == 0
+    assert "2 pictures described" in capsys.readouterr().out
+    np.testing.assert_array_equal(read_features(out, "a.png").descriptors, before.descriptors)
+    stamp = out.stat().st_mtime_ns
+    assert run(photos, "-o", out) == 0
+    assert out.stat().st_mtime_ns == stamp
+    assert run(photos, "-o", out, "--overwrite") == 0
+    assert len(read_features(out, "a.png").descriptors) != len(before.descriptors)
+    assert run(photos, "-o", out, "--limit", "5") == 2
+    assert "made in another way" in capsys.readouterr().err
+    assert run(photos, "-o", out, "--limit", "5", "--overwrite") == 0
+    assert all(len(read_features(out, name).keypoints.xy) == 5 for name in names_in(out))
+
+
+def test_options_reach_the_features(photos: Path, tmp_path: Path) -> None:
+    assert run(photos / "a.png", "-o", tmp_path / "u.h5", "--upright", "--limit", "7") == 0
+    found = read_features(tmp_path / "u.h5", "a.png")
+    np.testing.assert_array_equal(found.keypoints.angle, 0)
+    all_of_it = describe(photos / "a.png", descriptor="rootsift")
+    np.testing.assert_allclose(found.keypoints.response, all_of_it.keypoints.response[:7], rtol=1e-6)
+    assert run(photos / "a.png", "-o", tmp_path / "s.h5", "--size", "80") == 0
+    small = read_features(tmp_path / "s.h5", "a.png")
+    assert small.size == (160, 120)
+    assert 0 < len(small.keypoints.xy) < len(all_of_it.keypoints.xy)
+    assert small.keypoints.xy.max() > 100
+
+
+def test_places_of_a_smaller_picture_are_those_of_the_whole_one() -> None:
+    """The picture's corners stay its corners, with pixel centres at integers; a blob is where it was."""
+    corners = Keypoints(np.array([[-0.5, -0.5], [299.5, 199.5]]), np.ones(2), np.zeros(2), np.ones(2))
+    moved = rescale(corners, (300, 200), (150, 100))
+    np.testing.assert_allclose(moved.xy, [[-0.5, -0.5], [149.5, 99.5]])
+    np.testing.assert_allclose(moved.sigma, 0.5)
+    y, x = np.mgrid[:200, :300]
+    blob = (255 * np.exp(-((x - 200.25) ** 2 + (y - 90.75) ** 2) / (2 * 12**2))).astype(np.uint8)
+    for size in (300, 150):
+        found = describe(blob, descriptor="rootsift", size=size, limit=1).keypoints
+        np.testing.assert_allclose(found.xy[0], [200.25, 90.75], atol=0.6)  # OpenCV's detector is 0.25 pixels off
+        np.testing.assert_allclose(found.sigma[0], 12, rtol=0.15)
+
+
+def test_own_keypoints_and_own_weights(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_encoder(SDGMNet().eval(), tmp_path / "mine.safetensors", {})
+    (tmp_path / "points.txt").write_text("80 60 4 30\n40 50 3 0\n")
+    words = ["describe", str(photos / "a.png"), "--keypoints", str(tmp_path / "points.txt")]
+    words += ["--descriptor", str(tmp_path / "mine.safetensors")]
+    assert main([*words, "-o", str(tmp_path / "own.h5")]) == 0
+    found = read_features(tmp_path / "own.h5", "a.png")
+    np.testing.assert_allclose(found.keypoints.xy, [[80, 60], [40, 50]])
+    np.testing.assert_allclose(np.rad2deg(found.keypoints.angle), [30, 0], atol=1e-4)
+    assert found.descriptors.shape == (2, 128)
+    assert run(photos, "--keypoints", tmp_path / "points.txt", "-o", tmp_path / "x.h5") == 2
+    assert "is about one picture, but 3 are given" in capsys.readouterr().err
+    assert run(photos / "a.png", "--keypoints", tmp_path / "own.h5", "-o", tmp_path / "again.h5") == 0
+    np.testing.assert_allclose(read_features(tmp_path / "again.h5", "a.png").keypoints.xy, [[80, 60], [40, 50]])
+
+
+def cmyk_jpeg() -> bytes:
+    image = pytest.importorskip("PIL.Image")
+    import io
+
+    inks = np.stack([picture(1), picture(2), picture(3), picture(4) // 3], axis=2)
+    coded = io.BytesIO()
+    image.fromarray(inks, mode="CMYK").save(coded, format="JPEG", quality=95)
+    return coded.getvalue()
+
+
+def test_odd_pictures_are_results(tmp_path: Path) -> None:
+    folder = tmp_path / "odd"
+    write(folder / "flat.png", np.full((100, 100), 128, np.uint8))
+    write(folder / "dot.png", np.full((1, 1), 200, np.uint8))
+    write(folder / "row.png", picture(5, (1, 300)))
+    write(folder / "deep.png", picture(6).astype(np.uint16) * 257)
+    write(folder / "shallow.png", picture(6))
+    (folder / "inks.jpg").write_bytes(cmyk_jpeg())
+    assert run(folder, "-o", tmp_path / "odd.h5") == 0
+    counts = {
+        name: len(read_features(tmp_path / "odd.h5", name).keypoints.xy) for name in names_in(tmp_path / "odd.h5")
+    }
+    assert set(counts) == {"flat.png", "dot.png", "row.png", "deep.png", "shallow.png", "inks.jpg"}
+    assert counts["flat.png"] == counts["dot.png"] == 0
+    assert counts["deep.png"] == counts["shallow.png"] > 20
+    assert counts["inks.jpg"] > 20
+    with h5py.File(tmp_path / "odd.h5") as file:
+        assert file["flat.png/descriptors"].shape == (128, 0)
+
+
+def test_broken_pictures_are_told_and_the_others_described(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (photos / "text.jpg").write_text("not a picture at all")
+    (photos / "zero.png").write_bytes(b"")
+    assert run(photos, "-o", tmp_path / "f.h5") == 0
+    shown = capsys.readouterr()
+    assert "text.jpg is not a picture that can be decoded" in shown.err
+    assert "zero.png is empty" in shown.err
+    assert "Traceback" not in shown.err
+    assert "3 pictures described" in shown.out and "2 left out" in shown.out
+    assert len(names_in(tmp_path / "f.h5")) == 3
+    assert run(photos / "text.jpg", photos / "zero.png", "-o", tmp_path / "none.h5") == 2
+    assert "no picture could be described" in capsys.readouterr().err
+    assert not (tmp_path / "none.h5").exists() and not parts_folder(tmp_path / "none.h5").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["{tmp}/empty"], "holds no pictures"),
+        (["{tmp}/nowhere"], "does not exist"),
+        (["{tmp}/photos/a.png", "{tmp}/other/a.png"], "would both be called a.png"),
+        (["{tmp}/photos", "--limit", "0"], "--limit must be at least 1"),
+        (["{tmp}/photos", "--size", "3"], "--size must be at least 16"),
+        ([], "give pictures"),
+    ],
+)
+def test_bad_words_are_one_sentence(
+    words: list[str], said: str, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "other/a.png", picture(4))
+    assert run(*(word.replace("{tmp}", str(tmp_path)) for word in words), "-o", tmp_path / "f.h5") == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "f.h5").exists()
+
+
+def test_one_process_at_a_time(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with only_worker(parts_folder(tmp_path / "f.h5")):
+        assert run(photos, "-o", tmp_path / "f.h5") == 2
+    assert "let it end, or choose another -o" in capsys.readouterr().err
+
+
+def test_killed_it_goes_on_where_it_was(tmp_path: Path) -> None:
+    for number in range(12):
+        write(tmp_path / f"photos/{number}.png", picture(number, (240, 320)))
+    out = tmp_path / "features.h5"
+    command = [sys.executable, "-m", "sdgmnet", "describe", str(tmp_path / "photos"), "-o", str(out)]
+    command += ["--descriptor", "rootsift"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        while len(list(parts_folder(out).glob("*.h5"))) < 3 and process.poll() is None:
+            time.sleep(0.002)
+        os.kill(process.pid, signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    kept = {path: path.read_bytes() for path in parts_folder(out).glob("*.h5")}
+    finished = {*names_in(out), *(name for path in kept for name in names_in(path))}
+    assert 3 <= len(finished) < 12
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"{12 - len(finished)} pictures described" in done.stdout
+    assert f"{len(finished)} were in the file already" in done.stdout
+    assert len(names_in(out)) == 12

@@ -1,0 +1,134 @@
+"""`sdgmnet match`."""
+
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from sdgmnet.cli import main
+from sdgmnet.features.describe import describe
+from sdgmnet.features.h5 import names_in, read_features, read_matches
+from sdgmnet.features.match import match
+from tests.commands.test_describe import picture, write
+
+ROOTSIFT = ["--descriptor", "rootsift"]
+
+
+@pytest.fixture
+def turned(tmp_path: Path) -> list[str]:
+    """A picture and the same turned by a quarter, which is a homography."""
+    first = picture(1, (300, 400))
+    paths = write(tmp_path / "a.png", first), write(tmp_path / "b.png", cv2.rotate(first, cv2.ROTATE_90_CLOCKWISE))
+    return [str(path) for path in paths]
+
+
+def test_two_pictures_give_counts_times_and_a_picture(
+    turned: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["match", *turned, "-o", str(tmp_path / "m.png"), "--verify", "homography", *ROOTSIFT]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "one homography explains" in shown and "matching" in shown and "drawing" in shown
+    drawn = cv2.imread(str(tmp_path / "m.png"))
+    assert drawn is not None and drawn.shape[0] > 300
+    assert (np.ptp(drawn.astype(int), axis=2) > 40).mean() > 0.005  # coloured lines on grey pictures
+    assert main([*words, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    found = result["counts"]["of these, one homography explains"]
+    assert found > 0.9 * result["counts"]["matches"] > 20
+    matrix = np.array(result["matrix"])
+    np.testing.assert_allclose(matrix / matrix[2, 2], [[0, -1, 299], [1, 0, 0], [0, 0, 1]], atol=0.1)
+
+
+@pytest.mark.parametrize("words", [[], ["--no-mutual"], ["--ratio", "0.8"], ["--no-mutual", "--ratio", "0.8"]])
+def test_the_ways_of_matching_are_pythons(
+    turned: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = (describe(path, descriptor="rootsift") for path in turned)
+    wanted = match(first, second, mutual="--no-mutual" not in words, ratio=0.8 if "--ratio" in words else None)
+    assert main(["match", *turned, *words, *ROOTSIFT, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["counts"]["matches"] == len(wanted.pairs)
+
+
+def test_nothing_to_match_is_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flat = write(tmp_path / "flat.png", np.full((50, 70), 99, np.uint8))
+    words = ["match", str(flat), str(flat), "-o", str(tmp_path / "m.png"), "--verify", "fundamental", *ROOTSIFT]
+    assert main(words) == 0
+    assert (tmp_path / "m.png").exists()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number in range(4):
+        write(tmp_path / f"photos/sub/{number}.png", picture(1, (200, 260))[:, 20 * number : 20 * number + 180])
+    return tmp_path / "photos"
+
+
+def test_a_folder_gives_hlocs_two_files(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out/matches.h5"
+    words = ["match", str(folder), "-o", str(out), "--ratio", "0.9", *ROOTSIFT]
+    assert main(words) == 0
+    assert sorted(one.name for one in out.parent.iterdir()) == ["features.h5", "matches.h5"]
+    names = [f"sub/{number}.png" for number in range(4)]
+    assert sorted(names_in(out, "matches")) == [f"sub-{i}.png/sub-{j}.png" for i in range(4) for j in range(i + 1, 4)]
+    first, second = (read_features(out.with_name("features.h5"), name) for name in names[1:3])
+    pairs, _ = read_matches(out, names[1], names[2])
+    np.testing.assert_array_equal(pairs, match(first, second, ratio=0.9).pairs)
+    moved = first.keypoints.xy[pairs[:, 0]] - second.keypoints.xy[pairs[:, 1]]
+    np.testing.assert_allclose(np.median(moved, axis=0), [20, 0], atol=0.2)
+    capsys.readouterr()
+    stamp = out.stat().st_mtime_ns
+    assert main(words) == 0
+    assert "0 pairs matched" in capsys.readouterr().out
+    assert out.stat().st_mtime_ns == stamp
+    assert main([*words, "--verify", "homography"]) == 2
+    assert "made in another way" in capsys.readouterr().err
+    assert main([*words, "--verify", "homography", "--overwrite"]) == 0
+    verified, _ = read_matches(out, names[1], names[2])
+    assert 10 < len(verified) <= len(pairs)
+
+
+def test_a_list_of_pairs(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pairs.txt").write_text("sub/0.png sub/2.png\nsub/2.png sub/0.png\n\nsub/3.png sub/1.png\n")
+    out = tmp_path / "matches.h5"
+    words = ["match", str(folder), "-o", str(out), "--pairs", str(tmp_path / "pairs.txt"), *ROOTSIFT]
+    assert main([*words, "--features", str(tmp_path / "mine.h5")]) == 0
+    assert sorted(names_in(out, "matches")) == ["sub-0.png/sub-2.png", "sub-3.png/sub-1.png"]
+    assert len(names_in(tmp_path / "mine.h5")) == 4
+    for text, said in (("sub/0.png\n", "two different names"), ("sub/0.png x.png\n", "named x.png"), ("", "no pairs")):
+        (tmp_path / "pairs.txt").write_text(text)
+        assert main(words) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_broken_pictures_are_left_out_of_pairs(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "broken.jpg").write_text("text")
+    assert main(["match", str(folder), "-o", str(tmp_path / "m.h5"), *ROOTSIFT]) == 0
+    assert "broken.jpg is not a picture" in capsys.readouterr().err
+    assert len(names_in(tmp_path / "m.h5", "matches")) == 6
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["{tmp}/a.png"], "give two pictures, or one folder"),
+        (["{tmp}/a.png", "{tmp}/none.png"], "none.png does not exist"),
+        (["{tmp}/a.png", "{tmp}/b.png", "-o", "{tmp}/m.jpg"], "ends in .png"),
+        (["{tmp}/a.png", "{tmp}/text.jpg"], "text.jpg is not a picture"),
+        (["{tmp}/a.png", "{tmp}/b.png", "--ratio", "2"], "--ratio lies in"),
+        (["{tmp}/a.png", "{tmp}/b.png", "--tolerance", "0"], "--tolerance must be"),
+        (["{tmp}/a.png", "{tmp}/b.png", "--pairs", "{tmp}/p.txt"], "are for folders"),
+        (["{tmp}", "-o", "{tmp}/m.png"], "go into an h5 file"),
+        (["{tmp}", "-o", "{tmp}/m.h5", "--features", "{tmp}/m.h5"], "cannot hold both"),
+    ],
+)
+def test_bad_words_are_one_sentence(
+    turned: list[str], words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text.jpg").write_text("text")
+    assert main(["match", *(word.replace("{tmp}", str(tmp_path)) for word in words), *ROOTSIFT]) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,45 @@
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from sdgmnet.features.draw import GAP, HEIGHT, WIDEST, draw_matches, fitting_scales, spread
+
+
+@pytest.mark.parametrize(("first", "second"), [((60, 80), (80, 60)), ((2000, 3000, 3), (500, 400)), ((1, 1), (4, 3))])
+def test_both_pictures_are_whole(tmp_path: Path, first: tuple[int, ...], second: tuple[int, ...]) -> None:
+    images = np.full(first, 90, dtype=np.uint8), np.full(second, 160, dtype=np.uint8)
+    draw_matches(images, (np.zeros((0, 2)), np.zeros((0, 2))), np.zeros(0, dtype=bool), tmp_path / "m.png", " ")
+    drawn = cv2.imread(str(tmp_path / "m.png"))
+    assert drawn is not None
+    scales = fitting_scales([first[:2], second[:2]])
+    for value, size, scale in ((90, first, scales[0]), (160, second, scales[1])):
+        rows, columns = np.nonzero((drawn == value).all(2))
+        assert np.ptp(rows) + 1 == pytest.approx(size[0] * scale, abs=2)
+        assert np.ptp(columns) + 1 == pytest.approx(size[1] * scale, abs=2)
+    assert drawn.shape[1] <= WIDEST + GAP + 2
+    assert drawn.shape[0] <= HEIGHT + 60
+
+
+def test_a_line_goes_from_place_to_place(tmp_path: Path) -> None:
+    images = np.full((900, 900), 128, dtype=np.uint8), np.full((900, 900), 128, dtype=np.uint8)
+    places = np.array([[100.0, 200.0], [5, 5]]), np.array([[800.0, 200.0], [5, 890]])
+    draw_matches(images, places, np.array([True, False]), tmp_path / "m.png", "one", show_outliers=False)
+    drawn = cv2.imread(str(tmp_path / "m.png")).astype(int)
+    top = drawn.shape[0] - 900
+    colored = np.ptp(drawn, axis=2) > 40
+    rows, columns = np.nonzero(colored)
+    assert rows.min() >= top + 195 and rows.max() <= top + 205
+    assert columns.min() == pytest.approx(100, abs=6)
+    assert columns.max() == pytest.approx(900 + GAP + 800, abs=6)
+
+
+def test_lines_are_spread() -> None:
+    rng = np.random.default_rng(0)
+    crowd, far = rng.uniform(0, 1, (500, 2)), np.array([[900.0, 900], [0, 900], [900, 0]])
+    ends = np.stack([np.concatenate([crowd, far])] * 2, 1)
+    chosen = spread(ends, 10)
+    assert len(set(chosen.tolist())) == 10
+    assert {500, 501, 502} <= set(chosen.tolist())
+    assert len(spread(ends, 1000)) == 503

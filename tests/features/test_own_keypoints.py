@@ -1,0 +1,58 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sdgmnet.errors import InputError
+from sdgmnet.features.h5 import Store
+from sdgmnet.features.own_keypoints import read_keypoints
+
+
+def test_text_npz_and_h5_give_the_same(tmp_path: Path) -> None:
+    (tmp_path / "points.txt").write_text("# x y sigma angle\n1 2.5 3 90\n\n4, 5, 6, -45  # the second\n")
+    arrays = {"keypoints": np.array([[1, 2.5], [4, 5]]), "scales": np.array([3, 6]), "oris": np.array([90, -45])}
+    np.savez(tmp_path / "points.npz", **arrays)
+    with Store(tmp_path / "points.h5", "features") as store:
+        store.add("dir/a.jpg", arrays)
+    for name in ("points.txt", "points.npz", "points.h5"):
+        found = read_keypoints(tmp_path / name, "dir/a.jpg")
+        np.testing.assert_array_equal(found.xy, [[1, 2.5], [4, 5]])
+        np.testing.assert_array_equal(found.sigma, [3, 6])
+        np.testing.assert_allclose(found.angle, [np.pi / 2, -np.pi / 4])
+        np.testing.assert_array_equal(found.response, 1)
+    with pytest.raises(InputError, match="no keypoints of b.jpg"):
+        read_keypoints(tmp_path / "points.h5", "b.jpg")
+
+
+def test_no_keypoints_are_none(tmp_path: Path) -> None:
+    (tmp_path / "points.txt").write_text("# nothing here\n")
+    assert len(read_keypoints(tmp_path / "points.txt", "").xy) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1 2\n", "has 2 columns"),
+        ("1 2 3 4 5 6\n", "has 6 columns"),
+        ("1 2 3\n1 2\n", "not a table"),
+        ("one two three\n", "not a table"),
+        ("1 2 0\n", "not above 0"),
+        ("1 nan 3\n", "not finite"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_said(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "points.txt").write_text(text)
+    with pytest.raises(InputError, match=said):
+        read_keypoints(tmp_path / "points.txt", "a.jpg")
+
+
+def test_what_is_wrong_with_an_npz_file_is_said(tmp_path: Path) -> None:
+    (tmp_path / "bad.npz").write_text("no archive")
+    with pytest.raises(InputError, match="not a whole npz file"):
+        read_keypoints(tmp_path / "bad.npz", "")
+    np.savez(tmp_path / "without.npz", keypoints=np.zeros((3, 2)))
+    with pytest.raises(InputError, match="must hold keypoints .N, 2. and scales"):
+        read_keypoints(tmp_path / "without.npz", "")
+    np.savez(tmp_path / "uneven.npz", keypoints=np.zeros((3, 2)), scales=np.ones(2))
+    with pytest.raises(InputError, match="all of them numbers"):
+        read_keypoints(tmp_path / "uneven.npz", "")
