@@ -1,0 +1,122 @@
+"""Every block of docs/use_with.md runs, in its order, in one folder."""
+
+import re
+import shlex
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from sdgmnet import pretrained
+from sdgmnet.cli import main
+from sdgmnet.encoders import SDGMNet
+from sdgmnet.features.describe import describe
+from tests.reconstruction.planes import write_photos
+
+PAGE = Path(__file__).parent.parent / "docs" / "use_with.md"
+NEEDS = {"COLMAP": "pycolmap", "ONNX": "onnxruntime"}
+
+
+class Block(NamedTuple):
+    language: str
+    code: str
+
+
+def sections() -> dict[str, list[Block]]:
+    parts = re.split(r"^## (.+)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    found = zip(parts[::2], parts[1::2], strict=True)
+    return {title: [Block(*one) for one in re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL)] for title, text in found}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures and weights as the page expects them; the weights are random, which is enough for pictures so alike."""
+    folder = tmp_path_factory.mktemp("use_with")
+    _, second, third, _ = write_photos(folder / "photos", 4)
+    for name, path in (("a.jpg", second), ("b.jpg", third)):
+        cv2.imwrite(str(folder / name), cv2.imread(str(path)), [cv2.IMWRITE_JPEG_QUALITY, 98])
+    torch.manual_seed(0)
+    pretrained.save_encoder(SDGMNet(), folder / "weights" / f"{pretrained.BEST}.safetensors", {})
+    return folder
+
+
+def run(block: Block) -> dict[str, Any]:
+    """In the present folder, with fewer keypoints; the names that a Python block leaves."""
+    names: dict[str, Any] = {}
+    if block.language == "python":
+        exec(block.code.replace("limit=2000", "limit=300"), names)
+        return names
+    for line in block.code.strip().splitlines():
+        if line.startswith("sdgmnet "):
+            fewer = ["--limit", "300"] if line.split()[1] in ("describe", "match") else []
+            assert main(shlex.split(line)[1:] + fewer) == 0
+        else:
+            words = [sys.executable if word == "python" else word for word in shlex.split(line)]
+            subprocess.run(words, check=True, capture_output=True)
+    return names
+
+
+@pytest.mark.parametrize("title", sections())
+def test_section_runs(title: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if title in NEEDS and find_spec(NEEDS[title]) is None:
+        pytest.skip(f"{NEEDS[title]} is not installed")
+    monkeypatch.setattr(pretrained, "SHIPPED", folder / "weights")
+    monkeypatch.chdir(folder)
+    blocks = sections()[title]
+    assert blocks and all(block.language in ("python", "sh") for block in blocks)
+    CHECKS[title]([run(block) for block in blocks])
+
+
+def check_plain(left: list[dict[str, Any]]) -> None:
+    assert left[0]["a"].descriptors.shape == (300, 128)
+    assert len(left[0]["found"].pairs) > 20
+
+
+def check_opencv(left: list[dict[str, Any]]) -> None:
+    assert left[0]["inliers"].sum() > 20 and cv2.imread("matches.png").shape == (360, 960, 3)
+    assert len(left[1]["keypoints"]) == len(left[1]["descriptors"]) > 100
+
+
+def check_kornia(left: list[dict[str, Any]]) -> None:
+    ours = describe("a.jpg", left[0]["keypoints"]).descriptors
+    assert np.median((left[0]["descriptors"][0].numpy() * ours).sum(axis=1)) > 0.98  # noise to the last pixel
+
+
+def check_hloc(left: list[dict[str, Any]]) -> None:
+    assert left[1]["name"] == "00.png" and Path("matches.h5").exists()
+
+
+def check_colmap(left: list[dict[str, Any]]) -> None:
+    assert len(left[0]["inliers"]) > 2 and max(left[0]["inliers"].values()) > 30
+    for name, features in left[0]["photos"].items():
+        np.testing.assert_allclose(left[0]["keypoints"][name].xy, features.keypoints.xy, atol=1e-4)
+    assert Path("model/0/images.bin").exists()
+
+
+def check_onnx(left: list[dict[str, Any]]) -> None:
+    descriptors = left[1]["descriptors"]
+    ours = describe("a.jpg", limit=500).descriptors
+    assert descriptors.shape == ours.shape
+    assert np.median((descriptors * ours).sum(axis=1)) > 0.98
+
+
+def check_compact(left: list[dict[str, Any]]) -> None:
+    assert left[0]["small_a"].shape == (300, 128) and left[0]["tiny_a"].shape == (300, 64)
+    assert left[0]["tiny_a"].dtype == np.uint8 and len(left[0]["found"].pairs) > 20
+
+
+CHECKS = {
+    "Plain Python": check_plain,
+    "OpenCV": check_opencv,
+    "kornia": check_kornia,
+    "hloc": check_hloc,
+    "COLMAP": check_colmap,
+    "ONNX": check_onnx,
+    "Large collections": check_compact,
+}
