@@ -19,6 +19,7 @@ from sdgmnet.commands.describe import (
     check_describing,
     describe_into,
     find_pictures,
+    number_of,
     progress,
     store_at,
 )
@@ -256,8 +257,8 @@ def match_folder(arguments: MatchArguments) -> None:
                 matches = Matches(*(column[inlier] for column in matches))
                 store.add(h5.pair_name(*pair), h5.matches_to_arrays(matches, len(first.keypoints.xy)))
                 counted += len(matches.pairs)
-    words = [f"{len(todo)} pairs matched ({counted} matches, {time.perf_counter() - began:.1f} s)"]
-    words += [f"{len(pairs) - len(todo)} were in the file already"] * (len(pairs) > len(todo))
+    words = [f"{number_of(len(todo), 'pair')} matched ({counted} matches, {time.perf_counter() - began:.1f} s)"]
+    words += [f"{len(pairs) - len(todo)} in the file already"] * (len(pairs) > len(todo))
     print(f"{arguments.out}: {', '.join(words)}.")
 
 
