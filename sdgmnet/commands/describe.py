@@ -137,10 +137,14 @@ def describe_into(
     done, before = len(todo) - broken, len(pictures) - len(todo)
     if not done and not before:
         raise InputError("no picture could be described; the reasons stand above.")
-    words = [f"{done} pictures described ({counted} keypoints, {time.perf_counter() - began:.1f} s)"]
-    words += [f"{before} were in the file already"] * bool(before) + [f"{broken} left out"] * bool(broken)
+    words = [f"{number_of(done, 'picture')} described ({counted} keypoints, {time.perf_counter() - began:.1f} s)"]
+    words += [f"{before} in the file already"] * bool(before) + [f"{broken} left out"] * bool(broken)
     print(f"{out}: {', '.join(words)}.")
     return [name for name in pictures if name in store]
+
+
+def number_of(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def reason_of(error: Exception, path: Path) -> str:

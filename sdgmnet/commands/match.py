@@ -16,9 +16,11 @@ from rich.console import Console
 
 from sdgmnet.commands.describe import (
     SIZE,
+    Pictures,
     check_describing,
     describe_into,
     find_pictures,
+    number_of,
     progress,
     store_at,
 )
@@ -74,7 +76,7 @@ class MatchArguments:
     pairs: Path | None = None
     """Of a folder: a text file, two names a line. All pairs where it is left out."""
     features: Path | None = None
-    """Of a folder: the h5 file of features, read, and completed with what it does not hold."""
+    """Of a folder: the h5 file of features, whatever made it; pictures that it lacks are described and added."""
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Match pairs again that the file holds already. A file made with other options begins anew."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -223,16 +225,9 @@ def match_folder(arguments: MatchArguments) -> None:
     pairs = [Pair(*pair) for pair in wanted]
     demand_distinct(pairs)
     needed = {name for pair in pairs for name in pair}
-    held = set(
-        describe_into(
-            features,
-            {name: path for name, path in pictures.items() if name in needed},
-            descriptor=arguments.descriptor,
-            limit=arguments.limit,
-            upright=arguments.upright,
-            size=arguments.size,
-        )
-    )
+    held = set(h5.names_in(features)) & needed if features.exists() else set()
+    if held < needed:
+        held = set(complete(features, {name: pictures[name] for name in pictures if name in needed}, arguments))
     # A pair of pictures that could not be described is left out; why was said.
     pairs = [pair for pair in pairs if pair.first in held and pair.second in held]
     if not pairs:
@@ -256,9 +251,20 @@ def match_folder(arguments: MatchArguments) -> None:
                 matches = Matches(*(column[inlier] for column in matches))
                 store.add(h5.pair_name(*pair), h5.matches_to_arrays(matches, len(first.keypoints.xy)))
                 counted += len(matches.pairs)
-    words = [f"{len(todo)} pairs matched ({counted} matches, {time.perf_counter() - began:.1f} s)"]
-    words += [f"{len(pairs) - len(todo)} were in the file already"] * (len(pairs) > len(todo))
+    words = [f"{number_of(len(todo), 'pair')} matched ({counted} matches, {time.perf_counter() - began:.1f} s)"]
+    words += [f"{len(pairs) - len(todo)} in the file already"] * (len(pairs) > len(todo))
     print(f"{arguments.out}: {', '.join(words)}.")
+
+
+def complete(features: Path, pictures: Pictures, arguments: MatchArguments) -> list[str]:
+    """Describe what the file of features lacks, in the way the others in it were described."""
+    options = {key: getattr(arguments, key) for key in ("descriptor", "limit", "upright", "size")}
+    if features.exists() and (before := h5.read_note(features)) not in (None, h5.note_text(options)):
+        raise InputError(
+            f"{features} lacks some of the pictures, and was made in another way ({h5.said(str(before))}): give these options, "
+            "or another --features."
+        )
+    return describe_into(features, pictures, **options)
 
 
 def is_there(store: h5.Store, pair: Pair) -> bool:

@@ -49,7 +49,7 @@ class Store:
         pause: float = 0,
     ) -> None:
         self.path, self.kind, self.pause = path, kind, pause
-        self.note = json.dumps(note or {}, sort_keys=True)
+        self.note = note_text(note or {})
         self.parts = parts_folder(path)
         self.waiting: dict[str, Arrays] = {}  # in memory
         self.written: list[Path] = []  # beside the file
@@ -169,6 +169,10 @@ def opened(path: Path) -> Iterator[h5py.File]:
         ) from error
     with file:
         yield file
+
+
+def note_text(note: Mapping[str, Any]) -> str:
+    return json.dumps(dict(note), sort_keys=True)
 
 
 def read_note(path: Path) -> str | None:

@@ -208,6 +208,6 @@ def test_killed_it_goes_on_where_it_was(tmp_path: Path) -> None:
     finished = {*names_in(out), *(name for path in kept for name in names_in(path))}
     assert 3 <= len(finished) < 12
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert f"{12 - len(finished)} pictures described" in done.stdout
-    assert f"{len(finished)} were in the file already" in done.stdout
+    assert f"{12 - len(finished)} picture" in done.stdout
+    assert f"{len(finished)} in the file already" in done.stdout
     assert len(names_in(out)) == 12

@@ -103,6 +103,20 @@ def test_a_list_of_pairs(folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
         assert said in capsys.readouterr().err
 
 
+def test_features_that_are_there_are_taken_as_they_are(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    features = tmp_path / "features.h5"
+    assert main(["describe", str(folder), "-o", str(features), "--limit", "9", *ROOTSIFT]) == 0
+    assert main(["match", str(folder), "-o", str(tmp_path / "matches.h5")]) == 0  # no word of how they were made
+    assert len(read_matches(tmp_path / "matches.h5", "sub/0.png", "sub/1.png")[0]) <= 9
+    write(folder / "new.png", picture(1, (100, 120)))
+    assert main(["match", str(folder), "-o", str(tmp_path / "matches.h5"), *ROOTSIFT]) == 2
+    assert "lacks some of the pictures, and was made in another way" in capsys.readouterr().err
+    assert main(["match", str(folder), "-o", str(tmp_path / "matches.h5"), "--limit", "9", *ROOTSIFT]) == 0
+    assert len(names_in(tmp_path / "matches.h5", "matches")) == 10
+
+
 def test_broken_pictures_are_left_out_of_pairs(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
