@@ -7,20 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sdgmnet.data.correspondences import (
-    Anchored,
-    Rule,
-    anchor,
-    carry,
-    close_within,
-    conflicts_of,
-    correspond,
-    group_consistently,
-    judge_keypoints,
-    overlapping,
-    support,
-)
+from sdgmnet.data.carrying import Anchored, anchor, carry, support
+from sdgmnet.data.correspondences import close_within, conflicts_of, correspond, judge_keypoints, overlapping
+from sdgmnet.data.grouping import group_consistently
 from sdgmnet.data.photo_options import PhotoOptions
+from sdgmnet.data.rule import Rule
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.features.patches import inside
