@@ -1,5 +1,6 @@
 """A reconstructed model -> its points: which patches of which photos show the same place, and which points conflict."""
 
+import zipfile
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -205,5 +206,5 @@ def load_points(path: Path, settings: str) -> Points | None:
                 return None
             keypoints = Keypoints(*(arrays[name] for name in Keypoints._fields))
             return Points(**{name: arrays[name] for name in Points._fields if name != "keypoints"}, keypoints=keypoints)
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # only a cache: found again
         return None
