@@ -24,6 +24,7 @@ class Contender(NamedTuple):
     describe_image: Callable[[np.ndarray, Keypoints], np.ndarray] | None = (
         None  # where whole pictures have a way of their own
     )
+    scenes: tuple[str, ...] = ()  # that the sets it was trained on show, and other sets may show as well
 
 
 def split_label(text: str) -> tuple[str, str]:
@@ -46,7 +47,8 @@ def parse_contender(text: str) -> Contender:
     if path.suffix == ".safetensors" or path.is_dir() or spec in {ALIAS, *shipped_names()}:
         encoder, card = load_encoder(spec)
         name = label or (path.resolve().name if path.is_dir() else path.stem)
-        return Contender(name, lambda patches: describe_patches(encoder, patches), tuple(card.get("trained_on") or ()))
+        trained_on, scenes = (tuple(card.get(key) or ()) for key in ("trained_on", "scenes"))
+        return Contender(name, lambda patches: describe_patches(encoder, patches), trained_on, scenes=scenes)
     raise InputError(
         f"{text!r} is no contender: give sift, rootsift, {ALIAS} (the best weights that ship), tfeat:FILE, a .safetensors "
         "file or the folder of a training run, with an optional label in front, as in mine=runs/one."

@@ -20,17 +20,24 @@ SHIPPED = Path(__file__).parent / "weights"
 BEST = "sdgmnet-photos"
 ALIAS = "sdgmnet"  # the best of those that ship
 MODEL = "model.safetensors"
+DROPOUT = 0.3  # of weights whose card does not say
 
 
-def save_encoder(encoder: SDGMNet, path: Path | str, card: dict[str, Any]) -> None:
+def save_encoder(encoder: SDGMNet, path: Path | str, card: dict[str, Any], beside: Path | str | None = None) -> None:
     """Write `path` (.safetensors) with the card inside it, and the card again as readable JSON beside it."""
     path = Path(path)
-    name = next(name for name, kind in ENCODERS.items() if type(encoder) is kind)
-    card = {"encoder": name, **card}
+    name = next((name for name, kind in ENCODERS.items() if type(encoder) is kind), None)
+    if name is None:
+        raise InputError(f"{type(encoder).__name__} is no encoder that can be loaded again: {', '.join(ENCODERS)} are.")
+    card = {"encoder": name, "dropout": encoder.dropout, **card}
+    try:
+        text = json.dumps(card, allow_nan=False)
+    except ValueError as error:
+        raise InputError(f"the card of {path} cannot be written as JSON ({error}).") from error
     tensors = {key: value.detach().cpu().contiguous() for key, value in encoder.state_dict().items()}
     with new_file(path) as part:
-        part.write_bytes(save(tensors, metadata={"card": json.dumps(card)}))
-    write_json(path.with_suffix(".json"), card)
+        part.write_bytes(save(tensors, metadata={"format": "pt", "card": text}))
+    write_json(path.with_suffix(".json") if beside is None else Path(beside), card)
 
 
 def save_folder(encoder: SDGMNet, folder: Path | str, card: dict[str, Any] | None = None) -> None:
@@ -38,9 +45,7 @@ def save_folder(encoder: SDGMNet, folder: Path | str, card: dict[str, Any] | Non
     folder = Path(folder)
     if folder.is_file():
         raise InputError(f"{folder} is a file: give a folder.")
-    folder.mkdir(parents=True, exist_ok=True)
-    save_encoder(encoder, folder / MODEL, {"library_name": "sdgmnet", "dropout": encoder.dropout, **(card or {})})
-    (folder / MODEL).with_suffix(".json").replace(folder / "config.json")
+    save_encoder(encoder, folder / MODEL, {"library_name": "sdgmnet", **(card or {})}, folder / "config.json")
 
 
 def shipped_names() -> list[str]:
@@ -85,7 +90,10 @@ def load_encoder(source: Path | str = ALIAS) -> tuple[SDGMNet, dict[str, Any]]:
         )
     if not isinstance(name, str) or name not in ENCODERS:
         raise InputError(f"{path} is for the encoder {name!r}; known here: {', '.join(ENCODERS)}.")
-    encoder = ENCODERS[name]()
+    dropout = card.get("dropout", DROPOUT)
+    if not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
+        raise InputError(f"{path}: its card must give dropout as a rate in [0, 1), not {dropout!r}.")
+    encoder = ENCODERS[name](dropout)
     try:
         encoder.load_state_dict(tensors)  # copies half precision into single
     except RuntimeError as error:

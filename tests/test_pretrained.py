@@ -45,7 +45,7 @@ def assert_refused(path: Path, message: str | None = None) -> None:
 
 def test_round_trip_is_bit_equal(saved: Path, encoder: SDGMNet) -> None:
     loaded, card = load_encoder(str(saved))
-    assert card == {"encoder": "sdgmnet", **CARD}
+    assert card == {"encoder": "sdgmnet", "dropout": 0.3, **CARD}
     assert type(loaded) is SDGMNet and not loaded.training
     before, after = encoder.state_dict(), loaded.state_dict()
     assert before.keys() == after.keys()
@@ -58,7 +58,7 @@ def test_card_stands_inside_and_beside(saved: Path) -> None:
     with safe_open(saved, framework="pt") as file:
         inside = json.loads(file.metadata()["card"])
     beside = json.loads(saved.with_suffix(".json").read_text(encoding="utf-8"))
-    assert inside == beside == {"encoder": "sdgmnet", **CARD}
+    assert inside == beside == {"encoder": "sdgmnet", "dropout": 0.3, **CARD}
     assert sorted(path.name for path in saved.parent.iterdir()) == ["weights.json", "weights.safetensors"]
 
 
@@ -215,3 +215,22 @@ def test_half_precision_becomes_single(tmp_path: Path, encoder: SDGMNet) -> None
     assert loaded.last.weight.dtype == torch.float32
     patches = torch.rand(8, 1, 32, 32)
     assert torch.allclose(loaded(patches), encoder(patches), atol=1e-2)
+
+
+def test_dropout_comes_back(tmp_path: Path) -> None:
+    SDGMNet(dropout=0.1).save_pretrained(tmp_path)
+    assert SDGMNet.from_pretrained(tmp_path).dropout == 0.1
+    save_encoder(SDGMNet(), tmp_path / "odd.safetensors", {"dropout": "much"})
+    with pytest.raises(InputError, match="dropout as a rate"):
+        load_encoder(tmp_path / "odd.safetensors")
+
+
+def test_what_cannot_be_saved_leaves_nothing(tmp_path: Path) -> None:
+    class Mine(SDGMNet):
+        pass
+
+    with pytest.raises(InputError, match="JSON"):
+        SDGMNet().save_pretrained(tmp_path / "nan", {"fpr95": float("nan")})
+    with pytest.raises(InputError, match="Mine is no encoder"):
+        Mine().save_pretrained(tmp_path / "mine")
+    assert list(tmp_path.iterdir()) == []

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sdgmnet.contenders import Contender
-from sdgmnet.data.patchset import PatchSet
+from sdgmnet.data.patchset import PatchSet, scene_of
 from sdgmnet.metrics import fpr_at_recall, pair_distances
 
 
@@ -31,11 +31,11 @@ def run(
     skip: Sequence[str] = (),
     convention: str = "hardnet",
 ) -> list[Row]:
-    """FPR@95 of one describing function on each set, which must come with test pairs; sets in `skip` are left out."""
+    """FPR@95 of one describing function on each set, which must come with test pairs; sets or scenes in `skip` are left out."""
     rows = []
     for patchset in patchsets:
         pairs, score = np.asarray(patchset.test_pairs), None
-        if patchset.name not in skip:
+        if not {patchset.name, scene_of(patchset)} & set(skip):
             distances, labels = pair_distances(describe_fn, patchset.patches, pairs)
             score = fpr_at_recall(distances, labels, convention=convention)
         rows.append(Row(patchset.name, len(pairs), score))
@@ -45,16 +45,24 @@ def run(
 def compare(contenders: Sequence[Contender], patchsets: Sequence[PatchSet], convention: str = "hardnet") -> list[Line]:
     """Every contender on every set it was not trained on."""
     return [
-        Line(one.label, one.trained_on, run(one.describe, patchsets, skip=one.trained_on, convention=convention))
+        Line(
+            one.label,
+            one.trained_on,
+            run(one.describe, patchsets, skip=(*one.trained_on, *one.scenes), convention=convention),
+        )
         for one in contenders
     ]
+
+
+def _short(names: Sequence[str]) -> str:
+    return "-" if not names else "+".join(names) if len(names) <= 3 else f"{len(names)} sets"
 
 
 def table(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
     """Header and lines in per cent; a label that was trained several times also gets its mean over all cells."""
     tests = [row.test for row in lines[0].rows] if lines else []
     body = [
-        [line.label, "+".join(line.trained_on) or "-", *(_percent(row.fpr95) for row in line.rows), _mean(line.rows)]
+        [line.label, _short(line.trained_on), *(_percent(row.fpr95) for row in line.rows), _mean(line.rows)]
         for line in lines
     ]
     labels = [line.label for line in lines]

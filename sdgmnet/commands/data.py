@@ -108,8 +108,8 @@ def photos(words: list[str]) -> None:
     arguments = tyro.cli(PhotosArguments, prog="sdgmnet data photos", args=words)
     import torch
 
-    from sdgmnet.data.correspondences import Rule
     from sdgmnet.data.photos import PhotoOptions, make_patchsets
+    from sdgmnet.data.rule import Rule
     from sdgmnet.paper.figures import draw_easy_and_hard
     from sdgmnet.reconstruction.dense import DenseOptions
     from sdgmnet.reconstruction.sparse import SparseOptions

@@ -44,7 +44,10 @@ class TrainArguments:
 
 
 def main(words: list[str]) -> None:
-    default = _saved(words) or TrainArguments(tyro.MISSING, config=settings_of(_typed(words, "--recipe") or "paper"))
+    recipe = settings_of(_typed(words, "--recipe") or "paper")
+    if "--resume" in words and _typed(words, "--recipe") is not None:
+        raise InputError("a resumed run keeps its configuration: leave --recipe out.")
+    default = _saved(words) or TrainArguments(tyro.MISSING, config=recipe)
     arguments = tyro.cli(TrainArguments, prog="sdgmnet train", args=words, default=default)
     train(arguments.config, arguments.out, resume=arguments.resume, console=Console(stderr=True))
     config = arguments.config

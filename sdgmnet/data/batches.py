@@ -19,8 +19,8 @@ from sdgmnet.data.augmentation import (
     relight,
     turn_and_crop,
 )
-from sdgmnet.data.patchset import PATCH_SIDE, PatchSet
-from sdgmnet.data.pools import Balance, Choice, Pools, choices_of, scene_of
+from sdgmnet.data.patchset import PATCH_SIDE, PatchSet, scene_of
+from sdgmnet.data.pools import Balance, Choice, Pools, choices_of, connected
 from sdgmnet.errors import InputError
 from sdgmnet.resampling import halve
 
@@ -28,9 +28,10 @@ from sdgmnet.resampling import halve
 class PairSampler:
     """Batches of N pairs: N distinct points, two distinct patches of each, over several PatchSets as one.
 
-    Points that conflict are never drawn together. With `balance` "points" every point with at least two patches is equally
-    likely, with "scenes" every scene. `views` is how often a scene shows its synthetic views, where it has other patches too;
-    without `carried` only patches of detected keypoints are used.
+    Points that conflict are never drawn together, nor are parts of a scene that show the same things (`pools.py`). With
+    `balance` "points" every point with at least two patches of what a batch may show is equally likely, with "scenes" every
+    scene gives as many. `views` is how often a scene shows its synthetic views, where it has other patches too; without
+    `carried` only patches of detected keypoints are used.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class PairSampler:
         self.patchsets, self.seed = list(patchsets), seed
         self.set_start = np.cumsum([0, *(len(patchset) for patchset in self.patchsets)])
         order, start, size, conflicts, points, rows = [], [], [], [], 0, 0
-        scenes: dict[str, list[Choice]] = {}
+        usable: list[tuple[PatchSet, np.ndarray, np.ndarray]] = []
         for patchset, offset in zip(self.patchsets, self.set_start, strict=False):
             used = _used_rows(patchset, carried)
             by_point = used[np.argsort(patchset.point_id[used], kind="stable")]
@@ -54,11 +55,16 @@ class PairSampler:
             start.append(first + rows)
             size.append(count)
             conflicts.append(_renumbered(patchset.conflicts, ids) + points)
-            usable = np.flatnonzero(count >= 2)
-            scenes.setdefault(scene_of(patchset), []).extend(choices_of(patchset, ids[usable], usable + points))
+            twice = np.flatnonzero(count >= 2)
+            usable.append((patchset, ids[twice], twice + points))
             points, rows = points + len(ids), rows + len(by_point)
         self.order, self.start, self.size = np.concatenate(order), np.concatenate(start), np.concatenate(size)
-        self.pools = Pools(list(scenes.values()), balance, views)
+        group = connected(points, np.concatenate(conflicts))
+        self.scenes: dict[str, list[Choice]] = {}
+        for patchset, ids, numbers in usable:
+            here = self.scenes.setdefault(scene_of(patchset), [])
+            here += choices_of(patchset, ids, numbers, group[numbers])
+        self.balance, self.views, self._pools = balance, views, dict[int, Pools]()
         both_ways = np.concatenate([c for pairs in conflicts for c in (pairs, pairs[:, ::-1])])
         both_ways = both_ways[np.argsort(both_ways[:, 0], kind="stable")]
         self.rivals = both_ways[:, 1]  # of point k: from rivals_start[k] to rivals_start[k + 1]
@@ -67,13 +73,19 @@ class PairSampler:
     def check_batch_size(self, batch_size: int) -> None:
         if batch_size < 2:
             raise InputError(f"a batch needs at least 2 pairs, not {batch_size}.")
-        usable = self.pools.smallest()
-        if batch_size > usable:
+        room = self.pools(batch_size).room
+        if batch_size > room:
             names = ", ".join(patchset.name for patchset in self.patchsets)
-            smaller = f"use --batch-size {usable} or less, or more data" if usable >= 2 else "use more data"
+            smaller = f"use --batch-size {room} or less, or more data" if room >= 2 else "use more data"
             raise InputError(
-                f"{names}: only {usable} points have two patches, too few for batches of {batch_size} pairs: {smaller}."
+                f"{names}: a batch of {batch_size} pairs needs as many points with two patches that do not conflict, and not "
+                f"every batch can have more than {room}: {smaller}."
             )
+
+    def pools(self, batch_size: int) -> Pools:
+        if batch_size not in self._pools:
+            self._pools[batch_size] = Pools(self.scenes, self.balance, self.views, batch_size)
+        return self._pools[batch_size]
 
     def indices(self, step: int, batch_size: int) -> np.ndarray:
         """(2, N) patch numbers of anchors and positives, counted through all sets."""
@@ -86,15 +98,29 @@ class PairSampler:
         return self.order[self.start[points] + np.stack([first, second])]
 
     def _distinct_points(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        pool = self.pools.draw(rng)
-        points = rng.choice(pool.points, size=count, replace=False, p=pool.shares)
+        parts = self.pools(count).draw(rng, count)
+        return np.concatenate([self._draw(rng, part.points, part.wanted) for part in parts])
+
+    def _draw(self, rng: np.random.Generator, pool: np.ndarray, count: int) -> np.ndarray:
+        """So many points of the pool, no two of which conflict."""
+        if count > len(pool):
+            raise InputError(f"could not draw {count} points from {len(pool)}: use a smaller --batch-size.")
+        points = rng.choice(pool, size=count, replace=False)
         for _ in range(100):
             refused = self._refused(points)
             if not refused.any():
                 return points
             kept = points[~refused]
-            fresh = np.setdiff1d(rng.choice(pool.points, size=count, replace=False, p=pool.shares), kept)
+            fresh = np.setdiff1d(rng.choice(pool, size=count, replace=False), kept)
             points = np.concatenate([kept, rng.permutation(fresh)[: count - len(kept)]])
+        # Hardly any room: one after the other, which always gives as many as there are groups of conflicting points.
+        taken, shut = list[int](), set[int]()
+        for point in rng.permutation(pool).tolist():
+            if point not in shut:
+                taken.append(point)
+                shut.update(self.rivals[self.rivals_start[point] : self.rivals_start[point + 1]].tolist())
+            if len(taken) == count:
+                return np.array(taken)
         raise InputError(f"could not draw {count} points of which no two conflict: use a smaller --batch-size.")
 
     def _refused(self, points: np.ndarray) -> np.ndarray:

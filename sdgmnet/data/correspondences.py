@@ -1,65 +1,14 @@
-"""Which keypoints of different photos show the same point, decided by geometry alone and never by appearance.
-
-The rule of Brown, Hua and Winder (2011): a keypoint is carried to another photo by its depth, the poses and the plane of the
-surface around it; a keypoint detected there matches it when place, scale and orientation agree within a near border, does not
-when any of them is beyond a far border, and in between nothing is said.
-
-Places are compared in pixels of the undistorted picture, and in units of the keypoint's own sigma too, of which a patch has 12:
-matching needs both (5 px of a keypoint of 1.6 px would be a quarter of its patch), non-matching needs both as well (10 px of a
-keypoint of 20 px is hardly a change of its patch). This only makes the published rule stricter on either side.
-"""
+"""Which keypoints of different photos show the same point, decided by geometry alone and never by appearance."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from sdgmnet.data.carrying import Anchored, Carried, carry
+from sdgmnet.data.rule import DIFFERENT, MATCHING, UNKNOWN, Rule, differences, judge
 from sdgmnet.features.keypoints import Keypoints
-from sdgmnet.features.patches import SIDE_IN_SIGMAS
-from sdgmnet.reconstruction.views import SparseScene, View, project, unproject
-
-MATCHING, UNDECIDED, DIFFERENT, UNKNOWN = 2, 1, 0, -1
-
-
-@dataclass(frozen=True)
-class Rule:
-    """Borders of matching and non-matching, and which depths are believed."""
-
-    near_pixels: float = 5.0
-    near_sigmas: float = 1.5
-    near_octaves: float = 0.25
-    near_radians: float = np.pi / 8
-    far_pixels: float = 10.0
-    far_sigmas: float = 3.0
-    far_octaves: float = 0.5
-    far_radians: float = np.pi / 4
-    depth_tolerance: float = 0.01
-    """How far the other photo's depth may be from that of the carried point, as a share."""
-    return_pixels: float = 1.5
-    """How far a place carried over by one depth map and back by the other may come to lie from where it was."""
-    steepest: float = 70.0
-    """Degrees between the line of sight and the surface's normal, in either photo, at most."""
-    least_support: float = 0.7
-    """Share of a patch's surface, where its depth is known, that the other photo must show for a carried patch."""
-
-
-class Anchored(NamedTuple):
-    """Keypoints of a view and the surface at each of them; depth 0 where it is not known."""
-
-    view: View
-    keypoints: Keypoints
-    depth: np.ndarray  # (N,)
-    normal: np.ndarray  # (N, 3) unit length, camera coordinates
-
-
-class Carried(NamedTuple):
-    """Keypoints of one view as they must look in another, of those whose point is visible there."""
-
-    row: np.ndarray  # (M,) of the keypoint in its own view
-    xy: np.ndarray  # (M, 2)
-    sigma: np.ndarray  # (M,)
-    angle: np.ndarray  # (M,)
+from sdgmnet.reconstruction.views import SparseScene
 
 
 class Correspondences(NamedTuple):
@@ -69,168 +18,6 @@ class Correspondences(NamedTuple):
     edges: np.ndarray  # (E, 2) int64 matching keypoints
     misfit: np.ndarray  # (E,) 0 = perfect agreement, 1 = on the near border of each of the three
     close: np.ndarray  # (C, 2) int64 keypoints of which geometry does not say that they are different, edges among them
-
-
-# Surfaces at keypoints
-
-
-def bilinear(values: np.ndarray, view: View, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The four values (N, 4, ...) of a map around pixels (N, 2) of the view's picture, and their weights (N, 4).
-
-    The map may be smaller than the picture. Places within the outermost half pixel of the map use its border.
-    """
-    height, width = values.shape[:2]
-    x = np.clip((xy[:, 0] + 0.5) * (width / view.width) - 0.5, 0, width - 1)
-    y = np.clip((xy[:, 1] + 0.5) * (height / view.height) - 0.5, 0, height - 1)
-    left, top = np.minimum(x.astype(np.int64), width - 2), np.minimum(y.astype(np.int64), height - 2)
-    across, down = x - left, y - top
-    weights = np.stack([(1 - across) * (1 - down), across * (1 - down), (1 - across) * down, across * down], axis=1)
-    around = np.stack(
-        [values[top, left], values[top, left + 1], values[top + 1, left], values[top + 1, left + 1]], axis=1
-    )
-    return around, weights
-
-
-def depths_at(depths: np.ndarray, view: View, xy: np.ndarray, spread: float = 0.03) -> np.ndarray:
-    """Depth (N,) between the pixels of a map, 0 where one of the four around is not known or they differ by over `spread`.
-
-    Interpolated in inverse depth, in which planes are linear.
-    """
-    around, weights = bilinear(depths, view, xy)
-    around = around.astype(np.float64)
-    known = (around > 0).all(axis=1)
-    known &= around.max(axis=1) <= (1 + spread) * around.min(axis=1)
-    inverse = (weights / np.where(around > 0, around, 1)).sum(axis=1)
-    return np.where(known, 1 / inverse, 0.0)
-
-
-def anchor(view: View, keypoints: Keypoints, depths: np.ndarray, normals: np.ndarray) -> Anchored:
-    """Keypoints with the surface of the view's depth (h, w) and normal (h, w, 3) maps at each of them."""
-    depth = depths_at(depths, view, keypoints.xy)
-    around, weights = bilinear(normals, view, keypoints.xy)
-    normal = (weights[:, :, None] * around).sum(axis=1).astype(np.float64)
-    length = np.linalg.norm(normal, axis=1)
-    known = length > 0.5  # opposite or missing normals say nothing
-    return Anchored(
-        view,
-        keypoints,
-        np.where(known, depth, 0.0),
-        np.where(known, 1, 0)[:, None] * normal / np.maximum(length, 1e-9)[:, None],
-    )
-
-
-def plane_warp(source: View, target: View, xy: np.ndarray, depth: np.ndarray, normal: np.ndarray) -> np.ndarray:
-    """Derivatives (N, 2, 2) of the map from the source's to the target's pixels that the plane at each keypoint induces.
-
-    A plane with normal n through the point X of the source's camera moves pixels by H = K' (R + t n^T / n^T X) K^-1.
-    """
-    rotation = target.rotation @ source.rotation.T
-    shift = target.translation - rotation @ source.translation
-    homogeneous = np.concatenate([xy, np.ones((len(xy), 1))], axis=1)
-    inverse = np.linalg.inv(source.intrinsics)
-    points = homogeneous @ inverse.T * depth[:, None]
-    distance = (normal * points).sum(axis=1)
-    distance = np.where(np.abs(distance) > 1e-12, distance, 1e-12)
-    plane = rotation + shift[None, :, None] * (normal / distance[:, None])[:, None, :]
-    homography = target.intrinsics @ plane @ inverse
-    mapped = np.einsum("nij,nj->ni", homography, homogeneous)
-    depth_there = np.where(np.abs(mapped[:, 2:]) > 1e-12, mapped[:, 2:], 1e-12)
-    there = mapped[:, :2] / depth_there
-    return (homography[:, :2, :2] - there[:, :, None] * homography[:, 2:, :2]) / depth_there[:, :, None]
-
-
-def facing(view: View, points: np.ndarray, normals: np.ndarray) -> np.ndarray:
-    """Cosine (N,) between the surface's normal and the direction to the camera; world points and world normals."""
-    rays = view.centre() - points
-    return (rays * normals).sum(axis=1) / np.maximum(np.linalg.norm(rays, axis=1), 1e-12)
-
-
-def carry(
-    source: Anchored, target: View, target_depths: np.ndarray, rule: Rule, which: np.ndarray | None = None
-) -> Carried:
-    """The keypoints (or those of index `which`) as they must look in the target, where its own depth map confirms them."""
-    index = np.flatnonzero(source.depth > 0) if which is None else which[source.depth[which] > 0]
-    xy, depth, normal = source.keypoints.xy[index], source.depth[index], source.normal[index]
-    points = unproject(source.view, xy, depth)
-    there, depth_there = project(target, points)
-    outward = normal @ source.view.rotation  # camera to world
-    flat = np.cos(np.deg2rad(rule.steepest))
-    seen = (depth_there > 0) & (there >= 0).all(axis=1) & (there <= [target.width - 1, target.height - 1]).all(axis=1)
-    seen &= (facing(source.view, points, outward) > flat) & (facing(target, points, outward) > flat)
-    index, xy, depth, normal, there, depth_there = (
-        rows[seen] for rows in (index, xy, depth, normal, there, depth_there)
-    )
-    measured = depths_at(target_depths, target, there)
-    seen = (measured > 0) & (np.abs(measured - depth_there) <= rule.depth_tolerance * depth_there)
-    back, _ = project(source.view, unproject(target, there, np.where(measured > 0, measured, 1.0)))
-    seen &= np.linalg.norm(back - xy, axis=1) <= rule.return_pixels
-    index, xy, depth, normal, there = (rows[seen] for rows in (index, xy, depth, normal, there))
-    warp = plane_warp(source.view, target, xy, depth, normal)
-    angle = source.keypoints.angle[index]
-    direction = np.einsum("nij,nj->ni", warp, np.stack([np.cos(angle), np.sin(angle)], axis=1))
-    scale = np.sqrt(np.abs(np.linalg.det(warp)))
-    turned = np.arctan2(direction[:, 1], direction[:, 0]) % (2 * np.pi)
-    return Carried(index, there, source.keypoints.sigma[index] * scale, turned)
-
-
-SUPPORT = np.stack(np.meshgrid([-2 / 3, 0, 2 / 3], [-2 / 3, 0, 2 / 3]), -1).reshape(
-    -1, 2
-)  # in halves of a patch's side
-FEWEST_SUPPORT = 5  # of these nine that must have a depth
-
-
-def support(
-    source: Anchored, source_depths: np.ndarray, target: View, target_depths: np.ndarray, rows: np.ndarray, rule: Rule
-) -> np.ndarray:
-    """Share (N,) of the surface under the patches of keypoints `rows` that the target shows too; 0 where hardly any is known.
-
-    A keypoint's own point may be in sight while half of its patch is hidden, or another thing stands before it.
-    """
-    keypoints = source.keypoints.select(rows)
-    half = keypoints.sigma * SIDE_IN_SIGMAS / 2
-    cos, sin = half * np.cos(keypoints.angle), half * np.sin(keypoints.angle)
-    x = keypoints.xy[:, :1] + cos[:, None] * SUPPORT[:, 0] - sin[:, None] * SUPPORT[:, 1]
-    y = keypoints.xy[:, 1:] + sin[:, None] * SUPPORT[:, 0] + cos[:, None] * SUPPORT[:, 1]
-    around = np.stack([x.ravel(), y.ravel()], axis=1)
-    depth = depths_at(source_depths, source.view, around)
-    there, depth_there = project(target, unproject(source.view, around, depth))
-    seen = (depth > 0) & (depth_there > 0) & (there >= 0).all(axis=1)
-    seen &= (there <= [target.width - 1, target.height - 1]).all(axis=1)
-    measured = np.zeros(len(there))
-    measured[seen] = depths_at(target_depths, target, there[seen])
-    seen &= (measured > 0) & (np.abs(measured - depth_there) <= 2 * rule.depth_tolerance * depth_there)
-    known = (depth > 0).reshape(-1, len(SUPPORT)).sum(axis=1)
-    return np.where(known >= FEWEST_SUPPORT, seen.reshape(-1, len(SUPPORT)).sum(axis=1) / np.maximum(known, 1), 0.0)
-
-
-# The rule
-
-
-def differences(
-    one_xy: np.ndarray,
-    one_sigma: np.ndarray,
-    one_angle: np.ndarray,
-    xy: np.ndarray,
-    sigma: np.ndarray,
-    angle: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pixels, octaves and radians between rows."""
-    turn = np.abs((one_angle - angle + np.pi) % (2 * np.pi) - np.pi)
-    return np.linalg.norm(one_xy - xy, axis=1), np.abs(np.log2(one_sigma / sigma)), turn
-
-
-def judge(
-    pixels: np.ndarray, octaves: np.ndarray, radians: np.ndarray, sigma: np.ndarray, rule: Rule
-) -> tuple[np.ndarray, np.ndarray]:
-    """Verdict (N,) of MATCHING, UNDECIDED or DIFFERENT, and misfit (N,), for keypoints of about `sigma`."""
-    near = np.minimum(rule.near_pixels, rule.near_sigmas * sigma)
-    far = np.maximum(rule.far_pixels, rule.far_sigmas * sigma)
-    matching = (pixels <= near) & (octaves <= rule.near_octaves) & (radians <= rule.near_radians)
-    different = (pixels > far) | (octaves > rule.far_octaves) | (radians > rule.far_radians)
-    misfit = np.sqrt(
-        ((pixels / near) ** 2 + (octaves / rule.near_octaves) ** 2 + (radians / rule.near_radians) ** 2) / 3
-    )
-    return np.where(matching, MATCHING, np.where(different, DIFFERENT, UNDECIDED)), misfit
 
 
 def near_pairs(
@@ -287,9 +74,6 @@ def _grid_neighbours(asked: np.ndarray, others: np.ndarray, cell: float) -> tupl
             within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
             found.append(order[np.repeat(start, count) + within])
     return np.concatenate(rows), np.concatenate(found)
-
-
-# All views
 
 
 def overlapping(scene: SparseScene, fewest: int = 10) -> Iterator[tuple[int, int]]:
@@ -358,97 +142,6 @@ def close_within(keypoints: Keypoints, rule: Rule) -> np.ndarray:
     query, found, _, _ = near_pairs(as_carried, keypoints, rule)
     pairs = np.sort(np.column_stack([query, found])[query != found], axis=1)
     return np.unique(pairs, axis=0)  # the border depends on whose sigma is taken: either counts
-
-
-# Points
-
-
-def group(
-    count: int, view: np.ndarray, edges: np.ndarray, misfit: np.ndarray, forbidden: np.ndarray | None = None
-) -> np.ndarray:
-    """Keypoints -> number of their point (count,): the best edges join first, and none joins what may not be together.
-
-    A point has at most one keypoint of a view (view (count,)) and no two of a `forbidden` (F, 2) pair. Points are numbered by
-    their first keypoint; a keypoint that no edge joins is a point of its own.
-    """
-    owner = np.arange(count).tolist()
-    members: dict[int, dict[int, int]] = {}
-    apart: dict[int, set[int]] = {}
-    for one, other in np.empty((0, 2), np.int64) if forbidden is None else forbidden:
-        apart.setdefault(int(one), set()).add(int(other))
-        apart.setdefault(int(other), set()).add(int(one))
-    views = view.tolist()
-    for one, other in edges[np.lexsort((edges[:, 1], edges[:, 0], misfit))].tolist():
-        first, second = owner[one], owner[other]
-        if first == second:
-            continue
-        here, there = members.get(first) or {views[first]: first}, members.get(second) or {views[second]: second}
-        if len(here) < len(there):
-            first, second, here, there = second, first, there, here
-        if not here.keys().isdisjoint(there):
-            continue
-        if apart and any(not apart[one].isdisjoint(here.values()) for one in there.values() if one in apart):
-            continue
-        here.update(there)
-        members[first] = here
-        members.pop(second, None)
-        for moved in there.values():
-            owner[moved] = first
-    _, start, point = np.unique(np.array(owner, dtype=np.int64), return_index=True, return_inverse=True)
-    rank = np.empty(len(start), dtype=np.int64)
-    rank[np.argsort(start)] = np.arange(len(start))
-    return rank[point]
-
-
-def group_consistently(
-    found: Correspondences, judge_pairs: Callable[[np.ndarray], np.ndarray], rounds: int = 20
-) -> np.ndarray:
-    """Points in which geometry, wherever it can judge, calls every two keypoints matching.
-
-    Edges alone can chain keypoints 4 px apart to a pair 8 px apart. So the pairs inside of points are judged (judge_pairs:
-    (P, 2) -> verdicts), those that do not match are forbidden, and the edges joined again, until nothing is left to forbid.
-    """
-    count = int(found.first[-1])
-    view = np.repeat(np.arange(len(found.first) - 1), np.diff(found.first))
-    known = pair_keys(found.edges, count)
-    forbidden = np.empty((0, 2), dtype=np.int64)
-    judged = np.unique(known)
-    for _ in range(rounds):
-        point = group(count, view, found.edges, found.misfit, forbidden)
-        inside = pairs_within(point)
-        inside = inside[~np.isin(pair_keys(inside, count), judged)]
-        if not len(inside):
-            return point
-        verdict = judge_pairs(inside)
-        judged = np.union1d(judged, pair_keys(inside, count))
-        wrong = inside[(verdict == DIFFERENT) | (verdict == UNDECIDED)]
-        if not len(wrong):
-            return point
-        forbidden = np.concatenate([forbidden, wrong])
-    # What still disagrees after so many rounds is taken apart.
-    point = group(count, view, found.edges, found.misfit, forbidden)
-    inside = pairs_within(point)
-    fresh = inside[~np.isin(pair_keys(inside, count), judged)]
-    verdict = judge_pairs(fresh)
-    loose = np.unique(fresh[(verdict == DIFFERENT) | (verdict == UNDECIDED)])
-    point[loose] = point.max(initial=-1) + 1 + np.arange(len(loose))
-    return point
-
-
-def pair_keys(pairs: np.ndarray, count: int) -> np.ndarray:
-    return pairs.min(axis=1) * np.int64(count) + pairs.max(axis=1) if len(pairs) else np.empty(0, dtype=np.int64)
-
-
-def pairs_within(point: np.ndarray) -> np.ndarray:
-    """All pairs (P, 2) of rows with the same number, the first row before the second."""
-    order = np.argsort(point, kind="stable")
-    _, start, size = np.unique(point[order], return_index=True, return_counts=True)
-    found = [np.empty((0, 2), dtype=np.int64)]
-    for length in np.unique(size[size > 1]):
-        rows = order[start[size == length][:, None] + np.arange(length)]
-        one, other = np.triu_indices(length, 1)
-        found.append(np.stack([rows[:, one].ravel(), rows[:, other].ravel()], axis=1))
-    return np.concatenate(found)
 
 
 def judge_keypoints(

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 
 from sdgmnet.data.patchset import PatchSet, random_test_pairs
-from sdgmnet.data.views import Viewing, patches_of_views, undecided_pairs
+from sdgmnet.data.views import Viewing, patches_of_views
 from sdgmnet.errors import InputError
 
 TRAIN_PICTURES = (
@@ -34,8 +34,8 @@ def build(name: str, pictures: tuple[str, ...]) -> PatchSet:
         seen = patches_of_views(read_picture(picture), np.random.default_rng([number, len(pictures)]), VIEWING)
         patches.append(seen.patches)
         ids.append(seen.point + first_id)
-        conflicts.append(undecided_pairs(seen.reference, np.unique(seen.point), VIEWING.undecided) + first_id)
-        first_id += len(seen.reference.xy)
+        conflicts.append(seen.conflicts + first_id)
+        first_id += int(seen.point.max(initial=-1)) + 1
     origin = {"source": "scikit-image pictures", "pictures": list(pictures), "views": VIEWING.views}
     return PatchSet(
         name, np.concatenate(patches), np.concatenate(ids), conflicts=np.concatenate(conflicts), origin=origin

@@ -187,10 +187,33 @@ def check_arrays(patchset: PatchSet, where: str) -> None:
         raise InputError(f"{where}: {len(patches)} patches but {len(patchset.observations)} observations.")
 
 
+def scene_of(patchset: PatchSet) -> str:
+    """The scene that a set shows: sets of the same scene take turns."""
+    return str(patchset.origin.get("scene", patchset.name))
+
+
+def together(patchset: PatchSet) -> np.ndarray:
+    """Of each patch (N,), the part of the set it belongs to: a photo of synthetic views, a model, otherwise the whole set."""
+    observations, origin = patchset.observations, patchset.origin
+    has_images = observations is not None and "image" in (observations.dtype.names or ())
+    if origin.get("one_image_a_batch"):
+        if observations is None or not has_images:
+            raise InputError(
+                f"PatchSet {patchset.name!r} does not say which picture its patches are of: make it again."
+            )
+        return np.asarray(observations["image"])
+    images = origin.get("images")
+    if origin.get("source") == "photos" and images and observations is not None and has_images:
+        _, model = np.unique([str(name).split("/")[0] for name in images], return_inverse=True)
+        return model[np.asarray(observations["image"])]
+    return np.zeros(len(patchset), dtype=np.int64)
+
+
 def random_test_pairs(patchset: PatchSet, count: int, seed: int = 0) -> np.ndarray:
     """Balanced verification pairs in the PhotoTour sense: (count, 3) with half matching, half of different points.
 
-    Matching pairs are two different patches of one point; non-matching ones are patches of two points that do not conflict.
+    Matching pairs are two different patches of one point; non-matching ones are patches of two points that do not conflict, of
+    one picture where pictures show the same things.
     Fewer come back where the set has hardly more than `count` distinct pairs.
     """
     rng = np.random.default_rng([seed, 0x7E57])
@@ -235,11 +258,11 @@ def some_pairs(patchset: PatchSet, most: int | None) -> np.ndarray:
 
 def _different_points(patchset: PatchSet, rng: np.random.Generator, count: int) -> np.ndarray:
     """Up to `count` pairs of patches (count, 2) of two points that do not conflict; fewer only where hardly any exist."""
-    found, number = [np.empty((0, 2), dtype=np.int64)], 0
+    found, number, part = [np.empty((0, 2), dtype=np.int64)], 0, together(patchset)
     for _ in range(50):
         drawn = rng.integers(len(patchset), size=(4 * count + 64, 2))
         points = patchset.point_id[drawn]
-        allowed = points[:, 0] != points[:, 1]
+        allowed = (points[:, 0] != points[:, 1]) & (part[drawn[:, 0]] == part[drawn[:, 1]])
         if patchset.conflicts is not None and len(patchset.conflicts):
             allowed &= ~pairs_in(points, np.asarray(patchset.conflicts))
         found.append(drawn[allowed])

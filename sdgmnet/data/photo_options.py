@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from sdgmnet.data.correspondences import Rule
+from sdgmnet.data.rule import Rule
 from sdgmnet.reconstruction.sparse import SparseOptions
 from sdgmnet.reconstruction.stereo import DenseOptions
 

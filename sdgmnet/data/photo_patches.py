@@ -72,7 +72,8 @@ def write_scene(
                 row["distance"], row["detected"] = points.distance[here], points.detected[here]
                 rows.append(row)
                 images.append(view.name)
-                shown.add(view.name)
+                if len(here):
+                    shown.add(view.name)
             conflicts.append(points.conflicts + next_point)
             next_point += int(points.point.max(initial=-1)) + 1
         observations = np.concatenate(rows)

@@ -1,5 +1,6 @@
 """A reconstructed model -> its points: which patches of which photos show the same place, and which points conflict."""
 
+import zipfile
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -7,20 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sdgmnet.data.correspondences import (
-    Anchored,
-    Rule,
-    anchor,
-    carry,
-    close_within,
-    conflicts_of,
-    correspond,
-    group_consistently,
-    judge_keypoints,
-    overlapping,
-    support,
-)
+from sdgmnet.data.carrying import Anchored, anchor, carry, support
+from sdgmnet.data.correspondences import close_within, conflicts_of, correspond, judge_keypoints, overlapping
+from sdgmnet.data.grouping import group_consistently
 from sdgmnet.data.photo_options import PhotoOptions
+from sdgmnet.data.rule import Rule
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.features.patches import inside
@@ -214,5 +206,5 @@ def load_points(path: Path, settings: str) -> Points | None:
                 return None
             keypoints = Keypoints(*(arrays[name] for name in Keypoints._fields))
             return Points(**{name: arrays[name] for name in Points._fields if name != "keypoints"}, keypoints=keypoints)
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # only a cache: found again
         return None

@@ -30,6 +30,7 @@ from sdgmnet.reconstruction.views import load_scene
 
 # Seconds for one photo of 1600 px on two cores, only to weigh the parts of the progress bar.
 SHARE_SPARSE, SHARE_DENSE, SHARE_POINTS = 4.0, 8.0, 2.0
+METHOD = 2  # raised when the same photos and options would give other patches
 NO_POINTS = "no point was seen in two photos: more overlap or more texture is needed."
 
 
@@ -97,18 +98,23 @@ def make_scene(
     target, place, record = out / scene.name, work / scene.name, work / f"{scene.name}.{options.source}.json"
     keep_apart(scene, target, place)
     photos = digests(scene)
-    origin = {"source": "photos", "options": options.described(), "photos": hashed(photos)}
+    origin = {"source": "photos", "method": METHOD, "options": options.described(), "photos": hashed(photos)}
     if is_patchset(target):
         opened = PatchSet.open(target)
         if opened.origin.get("options") != origin["options"]:
             raise InputError(f"{target} was made with other options: choose another -o, or remove it.")
         if opened.origin.get("photos") != origin["photos"]:
             raise InputError(f"{target} was made from other photos: choose another -o, or remove it.")
-        return read_json(record) if record.exists() else {"scene": scene.name, "patches": len(opened)}
+        if opened.origin.get("method", METHOD) != METHOD:
+            raise InputError(f"{target} was made by another version of the method: choose another -o, or remove it.")
+        known = read_json(record) if record.exists() else {}
+        # The record may be that of another set, made from the same work with other options.
+        same = known.pop("options", origin["options"]) == origin["options"] and known.get("patches") == len(opened)
+        return known if same else {"scene": scene.name, "patches": len(opened)}
     with only_worker(place):
         same_photos_or_error(photos, place / "inputs.json", options)
         row = work_on(scene, target, place, origin, options, meter or Meter())
-        write_json(record, row)
+        write_json(record, {**row, "options": origin["options"]})
     return row
 
 

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sdgmnet.data.demo import read_demo
-from sdgmnet.data.patchset import PatchSet, is_patchset, random_test_pairs
+from sdgmnet.data.patchset import PatchSet, is_patchset, random_test_pairs, scene_of
 from sdgmnet.data.phototour import is_phototour, read_phototour
-from sdgmnet.data.pools import scene_of
 from sdgmnet.errors import InputError
 
 DRAWN_PAIRS = 5000  # for a held-out set that comes without test pairs

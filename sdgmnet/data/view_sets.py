@@ -10,15 +10,17 @@ from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
-import torch
 
 from sdgmnet.data.patchset import PatchSet, is_patchset, write_patchset
-from sdgmnet.data.photos import Failure, Scene, find_scenes
-from sdgmnet.data.views import Viewing, ViewPatches, patches_of_views, undecided_pairs
+from sdgmnet.data.photos import Failure, Scene, digests, find_scenes, hashed
+from sdgmnet.data.views import Viewing, ViewPatches, patches_of_views
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import Unreadable, read_picture
+from sdgmnet.files import is_disk_full
+from sdgmnet.reconstruction.copies import plain_name
 
 SUFFIX = "-views"
+METHOD = 1  # raised when the same photos and options would give other patches
 OBSERVATION = np.dtype(
     [
         ("image", "i4"),  # place in the origin's list of images
@@ -77,7 +79,8 @@ def read_photo(path: Path, size: int) -> np.ndarray:
     scale = size / max(height, width)
     if scale >= 1:
         return gray
-    return cv2.resize(gray, (round(width * scale), round(height * scale)), interpolation=cv2.INTER_AREA)
+    side = (max(1, round(width * scale)), max(1, round(height * scale)))
+    return cv2.resize(gray, side, interpolation=cv2.INTER_AREA)
 
 
 def make_view_set(
@@ -90,7 +93,8 @@ def make_view_set(
         "source": "views",
         "scene": scene.name,
         "options": json.loads(json.dumps(asdict(options))),  # as it will be read back
-        "photos": chosen,
+        "method": METHOD,
+        "photos": hashed(digests(scene._replace(photos=tuple(chosen)))),
         # Photos of a scene show the same things: their points are never negatives of each other.
         "one_image_a_batch": True,
     }
@@ -103,7 +107,7 @@ def make_view_set(
             )
         for photo in chosen:
             told(photo)
-        return opened, []
+        return opened, [Broken(*one) for one in opened.origin.get("broken", [])]
     broken: list[Broken] = []
     images: list[str] = []
     rows, ids, conflicts, next_point = [], [], [], 0
@@ -120,15 +124,13 @@ def make_view_set(
             row["scale"], row["angle"] = seen.keypoints.sigma, seen.keypoints.angle
             rows.append(row)
             ids.append(seen.point + next_point)
-            conflicts.append(
-                undecided_pairs(seen.reference, np.unique(seen.point), options.viewing.undecided) + next_point
-            )
-            next_point += len(seen.reference.xy)
-            images.append(photo)
+            conflicts.append(seen.conflicts + next_point)
+            next_point += int(seen.point.max(initial=-1)) + 1
+            images.append(plain_name(photo))
         if not writer.count:
             reasons = "; ".join(f"{photo} {reason}" for photo, reason in broken) or "they have no texture"
             raise InputError(f"no keypoint was found again in any view of its photos ({reasons}).")
-        writer.origin["images"] = images
+        writer.origin |= {"images": images, "broken": [list(one) for one in broken]}
         writer.finish(np.concatenate(ids), conflicts=np.concatenate(conflicts), observations=np.concatenate(rows))
     return PatchSet.open(target), broken
 
@@ -142,11 +144,11 @@ def _each(
         try:
             gray = read_photo(scene.folder / photo, options.size)
         except Unreadable as error:
-            return Broken(photo, str(error))
-        rng = np.random.default_rng([options.seed, zlib.crc32(f"{scene.name}/{photo}".encode())])
+            return Broken(plain_name(photo), str(error))
+        rng = np.random.default_rng([options.seed, zlib.crc32(plain_name(f"{scene.name}/{photo}").encode())])
         return patches_of_views(gray, rng, options.viewing)
 
-    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         try:
             yield from zip(chosen, pool.map(views_of, chosen), strict=True)
         finally:
@@ -186,6 +188,8 @@ def make_view_sets(
                 threads,
             )
         except InputError as error:
+            if is_disk_full(error):
+                raise  # no other scene would fare better
             failures.append(Failure(scene.name, str(error)))
             continue
         sets.append(made)

@@ -14,6 +14,7 @@ from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.features.patches import cut_patches, inside
 
 Borders = tuple[float, float, float]  # sigmas, octaves, radians
+ROWS = 256  # of a block of comparisons
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class ViewPatches(NamedTuple):
     point: np.ndarray  # (M,) number of the keypoint of the unchanged picture that each shows
     view: np.ndarray  # (M,) 0 is the unchanged picture
     keypoints: Keypoints  # (M,)
-    reference: Keypoints  # all keypoints of the unchanged picture
+    conflicts: np.ndarray  # (C, 2) points that are too close to be negatives of each other, in some view
 
 
 def patches_of_views(gray: np.ndarray, rng: np.random.Generator, viewing: Viewing) -> ViewPatches:
@@ -84,9 +85,13 @@ def patches_of_views(gray: np.ndarray, rng: np.random.Generator, viewing: Viewin
     points = np.concatenate(point)
     twice = np.flatnonzero(np.bincount(points, minlength=len(reference.xy))[points] >= 2)
     all_keypoints = Keypoints(*(np.concatenate(column)[twice] for column in zip(*keypoints, strict=True)))
-    return ViewPatches(
-        np.concatenate(patches)[twice], points[twice], np.concatenate(view_of)[twice], all_keypoints, reference
-    )
+    point_there, view_there = points[twice], np.concatenate(view_of)[twice]
+    close = [np.empty((0, 2), dtype=np.int64)]
+    for number in range(viewing.views):  # foreshortening brings points together that are apart in the picture
+        here = np.flatnonzero(view_there == number)
+        close.append(point_there[here][undecided_pairs(all_keypoints.select(here), viewing.undecided)])
+    conflicts = np.unique(np.sort(np.concatenate(close), axis=1), axis=0)
+    return ViewPatches(np.concatenate(patches)[twice], point_there, view_there, all_keypoints, conflicts)
 
 
 def visible(keypoints: Keypoints, image: np.ndarray) -> Keypoints:
@@ -95,6 +100,20 @@ def visible(keypoints: Keypoints, image: np.ndarray) -> Keypoints:
 
 def random_homography(rng: np.random.Generator, width: int, height: int, viewing: Viewing) -> np.ndarray:
     """A view of the picture: turned, scaled, foreshortened along some direction, and in perspective."""
+    while True:
+        homography = _draw_homography(rng, width, height, viewing)
+        if is_seen_from_the_front(homography, width, height):
+            return homography
+
+
+def is_seen_from_the_front(homography: np.ndarray, width: int, height: int) -> bool:
+    """No corner is behind the viewer, none is mirrored: a strip jittered by more than its height would be folded."""
+    corners = np.array([[0, 0, 1], [width, 0, 1], [width, height, 1], [0, height, 1]], dtype=np.float64)
+    depth = corners @ homography[2]
+    return bool((depth * np.linalg.det(homography) > 0).all() and (depth > 0).all())
+
+
+def _draw_homography(rng: np.random.Generator, width: int, height: int, viewing: Viewing) -> np.ndarray:
     centre = np.array([width / 2, height / 2])
     tilt_axis, turn = rng.uniform(0, np.pi), rng.uniform(-viewing.turn, viewing.turn)
     low, high = np.log(viewing.smallest), np.log(viewing.largest)
@@ -120,7 +139,7 @@ def seen_through(gray: np.ndarray, homography: np.ndarray, supersampling: int) -
 
 
 def relight(gray: np.ndarray, rng: np.random.Generator, viewing: Viewing) -> np.ndarray:
-    """Another exposure of the same view: gamma, a light from one side, contrast, brightness, defocus, noise, compression."""
+    """Another exposure of the same view: gamma, uneven light, contrast, brightness, defocus, noise, compression."""
     height, width = gray.shape
     picture = (gray / 255.0) ** (2 ** rng.uniform(-viewing.gamma, viewing.gamma))
     shade = cv2.resize(rng.uniform(0.4, 1.0, (6, 6)), (width, height), interpolation=cv2.INTER_CUBIC)
@@ -147,28 +166,42 @@ def carry(keypoints: Keypoints, homography: np.ndarray) -> Keypoints:
     return Keypoints(xy, sigma, np.arctan2(turned[:, 1], turned[:, 0]), keypoints.response)
 
 
-def agreement(a: Keypoints, b: Keypoints, borders: Borders) -> np.ndarray:
-    """How far apart (A, B) keypoints are as a share of the borders: at most 1 within all three, inf outside any."""
-    place = np.linalg.norm(a.xy[:, None] - b.xy[None], axis=2) / np.maximum(a.sigma, 1e-9)[:, None]
-    octaves = np.abs(np.log2(a.sigma[:, None] / b.sigma[None]))
-    turn = np.abs((a.angle[:, None] - b.angle[None] + np.pi) % (2 * np.pi) - np.pi)
-    share = np.maximum(np.maximum(place / borders[0], octaves / borders[1]), turn / borders[2])
-    return np.where(share <= 1, share, np.inf)
+def agreement(a: Keypoints, b: Keypoints, borders: Borders) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Index pairs (a, b) that agree within all three borders, and how far apart they are as a share of the borders.
+
+    Compared in blocks of rows, so that memory grows with the keypoints and not with their square.
+    """
+    found = [(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))]
+    for start in range(0, len(a.xy), ROWS):
+        rows = slice(start, start + ROWS)
+        sigma = np.maximum(a.sigma[rows], 1e-9)[:, None]
+        place = np.hypot(a.xy[rows, 0, None] - b.xy[None, :, 0], a.xy[rows, 1, None] - b.xy[None, :, 1]) / sigma
+        octaves = np.abs(np.log2(a.sigma[rows, None] / b.sigma[None]))
+        turn = np.abs((a.angle[rows, None] - b.angle[None] + np.pi) % (2 * np.pi) - np.pi)
+        share = np.maximum(np.maximum(place / borders[0], octaves / borders[1]), turn / borders[2])
+        row, column = np.nonzero(share <= 1)
+        found.append((row + start, column, share[row, column]))
+    first, second, apart = (np.concatenate(column) for column in zip(*found, strict=True))
+    return first, second, apart
 
 
 def same_points(carried: Keypoints, found: Keypoints, borders: Borders) -> tuple[np.ndarray, np.ndarray]:
     """Index pairs (carried, found) that are each other's best agreement."""
-    if not len(carried.xy) or not len(found.xy):
-        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    share = agreement(carried, found, borders)
-    best = share.argmin(axis=1)
-    point = np.arange(len(best))
-    mutual = np.isfinite(share[point, best]) & (share.argmin(axis=0)[best] == point)
-    return point[mutual], best[mutual]
+    first, second, apart = agreement(carried, found, borders)
+    best = _least(first, second, apart)
+    mutual = np.intersect1d(best, _least(second, first, apart))
+    return first[mutual], second[mutual]
 
 
-def undecided_pairs(keypoints: Keypoints, points: np.ndarray, borders: Borders) -> np.ndarray:
-    """Pairs (C, 2) of `points` too close to be negatives of each other."""
-    close = np.isfinite(agreement(keypoints.select(points), keypoints.select(points), borders))
-    first, second = np.nonzero(np.triu(close | close.T, k=1))
-    return np.column_stack([points[first], points[second]])
+def _least(key: np.ndarray, other: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Of each key the row with the least value, the smallest `other` of equals."""
+    order = np.lexsort((other, value, key))
+    _, start = np.unique(key[order], return_index=True)
+    return order[start]
+
+
+def undecided_pairs(keypoints: Keypoints, borders: Borders) -> np.ndarray:
+    """Pairs (C, 2) of rows, the smaller first, too close to be negatives of each other by the sigma of either."""
+    first, second, _ = agreement(keypoints, keypoints, borders)
+    pairs = np.sort(np.column_stack([first, second])[first != second], axis=1)
+    return np.unique(pairs, axis=0)

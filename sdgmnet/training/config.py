@@ -50,7 +50,8 @@ class TrainConfig:
     balance: Balance = "points"
     """points: every point equally often. scenes: every scene, however many points it has."""
     views: float = 0.5
-    """How often a scene shows its synthetic views (data views) in a batch, where it has patches of photos too."""
+    """How often a scene shows its synthetic views (data views) in a batch, where it has patches of photos too. With --balance
+    scenes, this is also their share of the pairs."""
     carried: bool = True
     """Also patches at carried places where no keypoint was detected (data photos --carried)."""
     loss: str = "sdgm"

@@ -43,13 +43,18 @@ class Display:
         if self.writer is not None:
             self.writer.close()
 
-    def introduce(self, sources: Sources, device: torch.device) -> None:
+    def introduce(self, sources: Sources, device: torch.device, left_out: dict[str, int]) -> None:
         patches = sum(len(patchset) for patchset in sources.train)
         trained = ", ".join(patchset.name for patchset in sources.train)
         self.console.print(
             f"Training on {trained} ({patches} patches): {self.config.iterations} iterations of "
             f"{self.config.batch_size} pairs, {device}, {torch.get_num_threads()} threads, {self.config.engine}."
         )
+        for scene, count in left_out.items():
+            self.console.print(
+                f"{scene}: {count} of its parts (pictures, models) have too few points for their share of a batch and are "
+                "never shown; a smaller --batch-size shows them."
+            )
         for patchset in sources.test:
             pairs = len(some_pairs(patchset, self.config.most_evaluation_pairs))
             self.console.print(f"Held out: {patchset.name}, {pairs} pairs.")

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from sdgmnet.data.patchset import PatchSet, some_pairs
+from sdgmnet.data.patchset import PatchSet, scene_of, some_pairs, together
 from sdgmnet.data.sources import Sources, open_sources
 from sdgmnet.errors import InputError, Interrupted, TrainingStopped
 from sdgmnet.files import read_json, write_json
@@ -59,7 +59,7 @@ def train(
             _refuse_old_run(out)
             log = _begin(run, sources, out)
         with Display(console, config, out, run.step) as display, stop_signals() as stopping:
-            display.introduce(sources, run.device)
+            display.introduce(sources, run.device, run.sampler.pools(config.batch_size).left_out)
             try:
                 last = _iterate(run, sources.test, out, log, display, stopping)
             except Diverged as reason:
@@ -213,6 +213,7 @@ def _card(run: Run, scores: dict[str, Any]) -> dict[str, Any]:
     config = run.config
     return {
         "trained_on": [patchset.name for patchset in run.sampler.patchsets],
+        "scenes": sorted({scene_of(patchset) for patchset in run.sampler.patchsets}),
         "step": run.step,
         "iterations": config.iterations,
         "batch_size": config.batch_size,
@@ -241,6 +242,10 @@ def fingerprint(patchset: PatchSet) -> str:
     digest = hashlib.sha256(f"{len(patchset)}".encode())
     for array in (patchset.point_id, patchset.test_pairs, patchset.conflicts):
         digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
+    if patchset.observations is not None:  # which patches may be in a batch together, and which were detected
+        digest.update(f"{scene_of(patchset)}".encode() + np.ascontiguousarray(together(patchset)).tobytes())
+        if "detected" in (patchset.observations.dtype.names or ()):
+            digest.update(np.ascontiguousarray(patchset.observations["detected"]).tobytes())
     for row in np.linspace(0, len(patchset) - 1, min(1000, len(patchset)), dtype=np.int64):
         digest.update(np.ascontiguousarray(patchset.patches[row]).tobytes())
     return digest.hexdigest()[:16]

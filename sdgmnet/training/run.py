@@ -79,7 +79,6 @@ def start(config: TrainConfig, patchsets: Sequence[PatchSet], *, resume: bool = 
     )
     sampler = PairSampler(patchsets, config.seed, balance=config.balance, views=config.views, carried=config.carried)
     sampler.check_batch_size(config.batch_size)
-    sampler.indices(0, config.batch_size)  # conflicts may make batches of this size impossible: say so now
     trunk = build_trunk(encoder, choose_engine(config.engine, device), config.recompute)
     return Run(config, encoder, loss, optimizer, sampler, device, trunk)
 

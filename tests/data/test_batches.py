@@ -154,7 +154,7 @@ def test_batch_sizes_that_cannot_be() -> None:
     sampler = PairSampler([blank_set(uneven_ids(0), "left"), blank_set(uneven_ids(1), "right")], seed=0)
     sampler.check_batch_size(2)
     sampler.check_batch_size(60)
-    with pytest.raises(InputError, match="left, right: only 60 points.*batches of 61 .*--batch-size 60"):
+    with pytest.raises(InputError, match="left, right: a batch of 61 pairs .*--batch-size 60"):
         sampler.check_batch_size(61)
     for size in (1, 0, -5):
         with pytest.raises(InputError, match=f"at least 2 pairs, not {size}"):

@@ -5,30 +5,17 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from sdgmnet.data.carrying import Anchored, Carried, anchor, carry, depths_at, plane_warp, support
 from sdgmnet.data.correspondences import (
-    DIFFERENT,
-    MATCHING,
-    UNDECIDED,
-    Anchored,
-    Carried,
     Correspondences,
-    Rule,
-    anchor,
-    carry,
     conflicts_of,
     correspond,
-    depths_at,
-    differences,
-    group,
-    group_consistently,
-    judge,
     judge_keypoints,
     near_pairs,
     overlapping,
-    pairs_within,
-    plane_warp,
-    support,
 )
+from sdgmnet.data.grouping import group, group_consistently, pairs_within
+from sdgmnet.data.rule import DIFFERENT, MATCHING, UNDECIDED, Rule, differences, judge
 from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.reconstruction.views import View, project
 from tests.reconstruction.rendered import Rendered, cast

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sdgmnet.data.correspondences import Rule
 from sdgmnet.data.patchset import pairs_in
 from sdgmnet.data.photo_options import PhotoOptions
 from sdgmnet.data.photo_points import Points, close_points, load_points, points_by_geometry
+from sdgmnet.data.rule import Rule
 from sdgmnet.files import write_json
 from tests.reconstruction.rendered import Rendered, cast
 

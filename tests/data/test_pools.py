@@ -5,7 +5,7 @@ import pytest
 
 from sdgmnet.data.batches import PairSampler
 from sdgmnet.data.patchset import PatchSet
-from sdgmnet.data.pools import Choice, Pools
+from sdgmnet.data.pools import Choice, Pools, connected, equal_shares
 from sdgmnet.data.view_sets import OBSERVATION as VIEW_OBSERVATION
 from sdgmnet.errors import InputError
 
@@ -70,6 +70,12 @@ def test_views_are_shown_as_often_as_asked(share: float) -> None:
     assert np.mean(shown) == pytest.approx(share, abs=0.08 if 0 < share < 1 else 0)
 
 
+def test_views_that_do_not_say_their_picture_are_refused() -> None:
+    patchset = PatchSet("bare-views", numbered(20), np.repeat(np.arange(10), 2), origin={"one_image_a_batch": True})
+    with pytest.raises(InputError, match="which picture"):
+        PairSampler([patchset], 0)
+
+
 def test_scenes_are_balanced_when_asked() -> None:
     sets = [real("small", 100), real("large", 2000)]
     for balance, expected in (("points", 100 / 2100), ("scenes", 0.5)):
@@ -82,8 +88,78 @@ def test_scenes_are_balanced_when_asked() -> None:
 
 def test_without_turns_and_balance_the_draw_is_the_plain_one() -> None:
     points = np.arange(500)
-    pool = Pools([[Choice(points, False)]], "points", 0.5).draw(np.random.default_rng(0))
-    assert pool.shares is None and np.array_equal(pool.points, points)
+    parts = Pools({"one": [Choice(points, False, 500)]}, "points", 0.5, 10).draw(np.random.default_rng(0), 10)
+    assert len(parts) == 1 and parts[0].wanted == 10 and np.array_equal(parts[0].points, points)
+
+
+def test_pictures_are_drawn_as_often_as_they_have_points() -> None:
+    choices = [Choice(np.arange(900), True, 900), Choice(np.arange(900, 1000), True, 100)]
+    pools, rng = Pools({"one": choices}, "points", 0.5, 50), np.random.default_rng(0)
+    large = [len(pools.draw(rng, 50)[0].points) == 900 for _ in range(1000)]
+    assert np.mean(large) == pytest.approx(0.9, abs=0.03)
+
+
+def test_a_picture_too_poor_for_the_batch_is_left_out() -> None:
+    rich, poor = Choice(np.arange(900), True, 900), Choice(np.arange(900, 905), True, 5)
+    assert Pools({"one": [rich, poor]}, "points", 0.5, 256).room == 900
+    assert Pools({"one": [rich, poor]}, "points", 0.5, 5).room == 5
+    assert Pools({"one": [poor]}, "points", 0.5, 256).room == 5  # where there is nothing else
+    photos = Choice(np.arange(2000, 7000), False, 5000)
+    for share, room in ((0.0, 5000), (0.5, 5), (1.0, 5)):  # what is never shown does not count
+        assert Pools({"one": [photos, poor]}, "points", share, 5).room == room
+
+
+def test_models_of_a_reconstruction_take_turns() -> None:
+    patchset = real("one", 40)
+    observations = np.zeros(len(patchset), dtype=[("image", "i4")])
+    observations["image"] = np.repeat([0, 1, 2, 3], 30)
+    origin = {"source": "photos", "images": ["0/a", "0/b", "1/c", "1/d"]}
+    two = PatchSet("two", patchset.patches, patchset.point_id, observations=observations, origin=origin)
+    sampler, met = PairSampler([two], 0), set()
+    for step in range(20):
+        models = {int(number) // 60 for number in sampler.indices(step, 10).ravel()}
+        assert len(models) == 1
+        met |= models
+    assert met == {0, 1}
+
+
+def test_connected_by_walking() -> None:
+    rng = np.random.default_rng(0)
+    for count, edges in ((1, 0), (30, 10), (200, 150), (200, 400)):
+        pairs = rng.integers(count, size=(edges, 2))
+        neighbours: dict[int, set[int]] = {number: set() for number in range(count)}
+        for one, other in pairs.tolist():
+            neighbours[one].add(other)
+            neighbours[other].add(one)
+        label = connected(count, pairs)
+        for number in range(count):
+            seen, stack = {number}, [number]
+            while stack:
+                for other in neighbours[stack.pop()] - seen:
+                    seen.add(other)
+                    stack.append(other)
+            assert label[number] == min(seen)
+
+
+def test_equal_shares() -> None:
+    rng = np.random.default_rng(0)
+    assert equal_shares(12, np.array([100, 100, 100]), rng).tolist() == [4, 4, 4]
+    assert sorted(equal_shares(13, np.array([100, 100, 100]), rng).tolist()) == [4, 4, 5]
+    assert equal_shares(100, np.array([5, 90, 20]), rng).tolist() == [5, 75, 20]
+    with pytest.raises(InputError, match="could not draw"):
+        equal_shares(10, np.array([5, 4]), rng)
+
+
+def test_a_full_batch_is_found_among_many_conflicts() -> None:
+    """Thirty groups of four points of which any two conflict: thirty points can always be drawn, thirty-one never."""
+    ids = np.repeat(np.arange(120), 2)
+    conflicts = np.array([(4 * g + i, 4 * g + j) for g in range(30) for i in range(4) for j in range(i)])
+    sampler = PairSampler([PatchSet("crowded", numbered(240), ids, conflicts=conflicts)], 0)
+    sampler.check_batch_size(30)
+    for step in range(20):
+        assert sorted((sampler.indices(step, 30)[0] // 8).tolist()) == list(range(30))
+    with pytest.raises(InputError, match="--batch-size 30 or less"):
+        sampler.check_batch_size(31)
 
 
 def test_carried_patches_can_be_left_out() -> None:
@@ -96,8 +172,11 @@ def test_carried_patches_can_be_left_out() -> None:
     assert set(every.tolist()) == set(range(90))
 
 
-def test_a_batch_larger_than_the_smallest_pool_is_refused() -> None:
+def test_a_batch_larger_than_every_pool_is_refused() -> None:
     sampler = PairSampler([real("one", 40), views("one", 5, 30)], 0)
     sampler.check_batch_size(30)
-    with pytest.raises(InputError, match="only 30 points"):
-        sampler.check_batch_size(31)
+    assert not sampler.pools(30).left_out
+    sampler.check_batch_size(35)  # of the photos alone
+    assert sampler.pools(35).left_out == {"one": 5}
+    with pytest.raises(InputError, match="more than 30"):
+        sampler.check_batch_size(41)

@@ -1,5 +1,7 @@
 """Photos -> sets of synthetic views."""
 
+import errno
+import os
 from pathlib import Path
 
 import cv2
@@ -7,9 +9,11 @@ import numpy as np
 import pytest
 
 from sdgmnet.cli import main
+from sdgmnet.data import view_sets
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.view_sets import ViewOptions, make_view_sets, spread
 from sdgmnet.data.views import Viewing
+from sdgmnet.errors import InputError
 
 OPTIONS = ViewOptions(Viewing(views=3, keypoints=200), photos=3, size=300)
 
@@ -87,3 +91,29 @@ def test_bad_input(
     monkeypatch.chdir(tmp_path)
     assert main(["data", "views", *words, "-o", "out"]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_odd_names_and_thin_pictures(photos: Path, tmp_path: Path) -> None:
+    odd = os.fsencode(photos / "wall") + b"/caf\xe9.png"
+    Path(os.fsdecode(odd)).write_bytes((photos / "wall" / "0.png").read_bytes())
+    cv2.imwrite(str(photos / "wall" / "9.png"), np.full((1, 3000), 9, np.uint8))
+    options = ViewOptions(OPTIONS.viewing, photos=9, size=300)
+    sets, broken, failures = make_view_sets(photos, tmp_path / "out", options)
+    assert not broken and not failures
+    assert "caf%E9.png" in sets[1].origin["images"]
+
+
+def test_a_photo_replaced_under_its_name_is_noticed(photos: Path, tmp_path: Path) -> None:
+    make_view_sets(photos, tmp_path / "out", OPTIONS)
+    write_photo(photos / "wall" / "2.png", 77)
+    _, _, failures = make_view_sets(photos, tmp_path / "out", OPTIONS)
+    assert [failure.scene for failure in failures] == ["wall"]
+
+
+def test_a_full_disk_ends_the_work(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise InputError("the disk is full") from OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(view_sets, "write_patchset", full)
+    with pytest.raises(InputError, match="disk is full"):
+        make_view_sets(photos, tmp_path / "out", OPTIONS)

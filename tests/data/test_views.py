@@ -6,9 +6,12 @@ import cv2
 import numpy as np
 import pytest
 
+from sdgmnet.data.view_sets import PHOTO_VIEWING
 from sdgmnet.data.views import (
     Viewing,
+    _draw_homography,
     carry,
+    is_seen_from_the_front,
     patches_of_views,
     random_homography,
     relight,
@@ -123,19 +126,18 @@ def test_same_points_of_nothing() -> None:
 
 def test_undecided_pairs_hold_whichever_way_round_they_are_seen() -> None:
     keypoints = random_keypoints(80, seed=9)
-    points = np.arange(0, 80, 2)
     expected = {
         (i, j)
-        for i in points.tolist()
-        for j in points.tolist()
-        if i < j and (within(keypoints, i, keypoints, j, UNDECIDED) or within(keypoints, j, keypoints, i, UNDECIDED))
+        for i in range(80)
+        for j in range(i + 1, 80)
+        if within(keypoints, i, keypoints, j, UNDECIDED) or within(keypoints, j, keypoints, i, UNDECIDED)
     }
     one_way = sum(
         within(keypoints, i, keypoints, j, UNDECIDED) != within(keypoints, j, keypoints, i, UNDECIDED)
         for i, j in expected
     )
     assert len(expected) > 10 and one_way > 0
-    pairs = [tuple(sorted(pair)) for pair in undecided_pairs(keypoints, points, UNDECIDED).tolist()]
+    pairs = [tuple(pair) for pair in undecided_pairs(keypoints, UNDECIDED).tolist()]
     assert len(pairs) == len(set(pairs)) and set(pairs) == expected
 
 
@@ -213,5 +215,24 @@ def test_patches_of_views_belong_together() -> None:
     assert len(seen.patches) == len(seen.point) == len(seen.view) == len(seen.keypoints.xy) > 100
     assert np.bincount(seen.point)[seen.point].min() >= 2
     assert len(set(zip(seen.point.tolist(), seen.view.tolist(), strict=True))) == len(seen.point)
-    itself = seen.view == 0
-    assert np.array_equal(seen.keypoints.xy[itself], seen.reference.xy[seen.point[itself]])
+    forbidden = {tuple(pair) for pair in seen.conflicts.tolist()}
+    for view in range(4):  # points that come close in any view conflict
+        here = np.flatnonzero(seen.view == view)
+        for first, second in undecided_pairs(seen.keypoints.select(here), UNDECIDED):
+            assert tuple(sorted((seen.point[here[first]], seen.point[here[second]]))) in forbidden
+    assert np.isin(seen.conflicts, seen.point).all() and (seen.conflicts[:, 0] < seen.conflicts[:, 1]).all()
+
+
+@pytest.mark.parametrize("size", [(1024, 150), (150, 1024), (640, 480)])
+def test_views_are_never_folded_or_mirrored(size: tuple[int, int]) -> None:
+    rng, (width, height) = np.random.default_rng(0), size
+    corners = np.array([[0, 0], [width, 0], [width, height], [0, height]], dtype=np.float64)
+    folded = 0
+    for _ in range(300):
+        homography = random_homography(rng, width, height, PHOTO_VIEWING)
+        for x, y in corners:
+            u, v, w = homography @ [x, y, 1.0]
+            jacobian = (homography[:2, :2] - np.outer([u / w, v / w], homography[2, :2])) / w
+            assert w > 0 and np.linalg.det(jacobian) > 0
+        folded += not is_seen_from_the_front(_draw_homography(rng, width, height, PHOTO_VIEWING), width, height)
+    assert (folded > 0) == (size != (640, 480))  # it does happen on strips
