@@ -65,7 +65,7 @@ def test_the_file_is_whole_alone_and_says_where_it_comes_from(model: Path) -> No
     read = onnx.load(model)
     onnx.checker.check_model(read, full_check=True)
     card = json.loads(next(item.value for item in read.metadata_props if item.key == "card"))
-    assert card == {"encoder": "sdgmnet", "trained_on": ["liberty"]}
+    assert card == {"encoder": "sdgmnet", "dropout": 0.3, "trained_on": ["liberty"]}
     shape = read.graph.input[0].type.tensor_type.shape.dim
     assert [one.dim_param or one.dim_value for one in shape] == ["batch", 1, 32, 32]
 
