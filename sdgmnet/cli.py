@@ -38,6 +38,10 @@ COMMANDS: dict[str, Command] = {
     "data demo": Command("sdgmnet.commands.data:demo", "Write the embedded patch sets to disk."),
     "data export": Command("sdgmnet.commands.data:export", "Write a PatchSet as an original PhotoTour folder."),
     "export onnx": Command("sdgmnet.commands.export:onnx", "Write weights as ONNX, for programs without torch."),
+    "export weights": Command(
+        "sdgmnet.commands.export:weights",
+        "Write weights to share: one file or a Hugging Face folder, in half precision.",
+    ),
     "bench train": Command("sdgmnet.commands.bench:train", "Speed of a training step."),
     "bench infer": Command("sdgmnet.commands.bench:infer", "Speed and memory of describing patches."),
     "bench loss": Command("sdgmnet.commands.bench:loss", "Speed and memory of mining and loss."),

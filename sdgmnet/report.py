@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from sdgmnet.files import write_json, write_text
@@ -20,6 +21,18 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str
         table.add_row(*row)
     # Piped output has no width of its own: do not fold columns there.
     Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def counting_bar(console: Console) -> Progress:
+    """A bar that says what is being done, how much of how many is done, how long it took and will take."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+    )
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

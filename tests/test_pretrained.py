@@ -1,5 +1,6 @@
 """Weights on disk: what is loaded is what was saved, and everything else is refused by name."""
 
+import copy
 import json
 import pickle
 from pathlib import Path
@@ -10,6 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from sdgmnet import pretrained
+from sdgmnet.cli import main
 from sdgmnet.encoders import SDGMNet
 from sdgmnet.errors import InputError
 from sdgmnet.pretrained import load_encoder, save_encoder
@@ -234,3 +236,33 @@ def test_what_cannot_be_saved_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Mine is no encoder"):
         Mine().save_pretrained(tmp_path / "mine")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_exported_weights_are_half_as_large_and_describe_alike(tmp_path: Path, saved: Path, encoder: SDGMNet) -> None:
+    out = tmp_path / "shared.safetensors"
+    assert main(["export", "weights", str(saved), "-o", str(out), "--note", "my photos, CC0"]) == 0
+    assert out.stat().st_size < 0.55 * saved.stat().st_size
+    loaded, card = load_encoder(out)
+    assert card["note"] == "my photos, CC0" and card["trained_on"] == ["liberty"]
+    patches = torch.rand(64, 1, 32, 32)
+    with torch.no_grad():
+        assert (loaded(patches) - encoder(patches)).abs().max() < 1e-3
+    assert {value.dtype for value in loaded.state_dict().values()} == {torch.float32, torch.int64}
+
+
+def test_exported_folder_is_in_hugging_faces_layout(tmp_path: Path, saved: Path, encoder: SDGMNet) -> None:
+    assert main(["export", "weights", str(saved), "-o", str(tmp_path / "folder"), "--full"]) == 0
+    loaded = SDGMNet.from_pretrained(tmp_path / "folder")
+    assert all(torch.equal(value, loaded.state_dict()[name]) for name, value in encoder.state_dict().items())
+
+
+def test_half_precision_that_changes_descriptors_is_refused(
+    tmp_path: Path, encoder: SDGMNet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    large = copy.deepcopy(encoder)
+    with torch.no_grad():
+        next(value for value in large.parameters() if value.ndim == 4).mul_(1e7)  # beyond half precision
+    save_encoder(large, tmp_path / "large.safetensors", CARD)
+    out = tmp_path / "half.safetensors"
+    assert main(["export", "weights", str(tmp_path / "large.safetensors"), "-o", str(out)]) == 2
+    assert "--full" in capsys.readouterr().err and not out.exists()

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import cv2
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sdgmnet.data.locks import only_worker
 from sdgmnet.errors import InputError
@@ -21,6 +20,7 @@ from sdgmnet.features.images import read_gray
 from sdgmnet.features.own_keypoints import is_for_many, read_keypoints
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.reconstruction.copies import find_photos, plain_name
+from sdgmnet.report import counting_bar
 
 SIZE = 3200  # COLMAP's own default
 Pictures = dict[str, Path]
@@ -173,14 +173,7 @@ def store_at(
 @contextmanager
 def progress(console: Console) -> Iterator[Callable[[Sequence[Any], str], Iterator[Any]]]:
     """A function that goes through a sequence with a bar."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as bar:
+    with counting_bar(console) as bar:
 
         def track(items: Sequence[Any], what: str) -> Iterator[Any]:
             yield from bar.track(items, total=len(items), description=what)

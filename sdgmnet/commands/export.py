@@ -34,3 +34,39 @@ def onnx(words: list[str]) -> None:
     encoder, card = load_encoder(arguments.weights)
     export_onnx(encoder, arguments.out, card)
     print(f"Written to {arguments.out}.")
+
+
+@dataclass(frozen=True)
+class WeightsArguments:
+    """Write weights to give away, half as large: a .safetensors file with its card beside it, or a Hugging Face folder.
+
+        sdgmnet export weights runs/mine -o mine.safetensors
+        sdgmnet export weights runs/mine -o mine --full
+
+    Half precision is refused where a number of some descriptor would change by more than 0.001.
+    """
+
+    weights: tyro.conf.Positional[str]
+    """A .safetensors file, the folder of a training run, or a name of weights that ship with the package."""
+    out: Out
+    """The file to write if it ends in .safetensors; otherwise a folder for config.json and model.safetensors."""
+    full: bool = False
+    """Keep single precision."""
+    note: str | None = None
+    """A sentence for the card: origin of the data, licence."""
+
+
+def weights(words: list[str]) -> None:
+    arguments = tyro.cli(WeightsArguments, prog="sdgmnet export weights", args=words)
+    from sdgmnet.pretrained import halved, load_encoder, save_encoder, save_folder
+
+    encoder, card = load_encoder(arguments.weights)
+    if not arguments.full:
+        encoder = halved(encoder)
+    if arguments.note is not None:
+        card = {**card, "note": arguments.note}
+    if arguments.out.suffix == ".safetensors":
+        save_encoder(encoder, arguments.out, card)
+    else:
+        save_folder(encoder, arguments.out, card)
+    print(f"Written to {arguments.out}.")

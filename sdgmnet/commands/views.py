@@ -5,11 +5,11 @@ from pathlib import Path
 
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sdgmnet.commands.data import Out, summarise
 from sdgmnet.data.view_sets import PHOTO_VIEWING, ViewOptions, make_view_sets
 from sdgmnet.errors import InputError
+from sdgmnet.report import counting_bar
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,8 @@ def main(words: list[str]) -> None:
             raise InputError(f"--{name} must be at least {least}, not {getattr(arguments, name)}.")
     viewing = replace(PHOTO_VIEWING, views=arguments.views, keypoints=arguments.keypoints)
     options = ViewOptions(viewing, arguments.photos, arguments.size, arguments.seed)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
-    with Progress(*columns, console=errors) as bar:
+    with counting_bar(errors) as bar:
         task = bar.add_task("views", total=None)
         sets, broken, failures = make_view_sets(
             arguments.folder,
