@@ -4,12 +4,10 @@ A source of weights is a name of those that ship with the package, a .safetensor
 weights), or a folder in Hugging Face's layout (config.json and model.safetensors).
 """
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -23,7 +21,6 @@ BEST = "sdgmnet-photos"
 ALIAS = "sdgmnet"  # the best of those that ship
 MODEL = "model.safetensors"
 DROPOUT = 0.3  # of weights whose card does not say
-HALF_AGREES = 1e-3  # a number of a descriptor may change by so much when weights are stored in half precision
 
 
 def save_encoder(encoder: SDGMNet, path: Path | str, card: dict[str, Any], beside: Path | str | None = None) -> None:
@@ -49,21 +46,6 @@ def save_folder(encoder: SDGMNet, folder: Path | str, card: dict[str, Any] | Non
     if folder.is_file():
         raise InputError(f"{folder} is a file: give a folder.")
     save_encoder(encoder, folder / MODEL, {"library_name": "sdgmnet", **(card or {})}, folder / "config.json")
-
-
-def halved(encoder: SDGMNet) -> SDGMNet:
-    """The encoder with its weights in half precision, for storage, if the embedded patches get the same descriptors by it."""
-    from sdgmnet.data.demo import read_demo
-    from sdgmnet.inference import describe_patches
-
-    half = copy.deepcopy(encoder).half()
-    patches = np.concatenate([patchset.patches[:1000] for patchset in read_demo()])
-    change = np.abs(describe_patches(encoder, patches) - describe_patches(copy.deepcopy(half).float(), patches)).max()
-    if not change <= HALF_AGREES:
-        raise InputError(
-            f"half precision changes a descriptor by {change:.2g}, more than {HALF_AGREES:g}: use --full to keep single."
-        )
-    return half
 
 
 def shipped_names() -> list[str]:

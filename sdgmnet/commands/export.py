@@ -58,7 +58,8 @@ class WeightsArguments:
 
 def weights(words: list[str]) -> None:
     arguments = tyro.cli(WeightsArguments, prog="sdgmnet export weights", args=words)
-    from sdgmnet.pretrained import halved, load_encoder, save_encoder, save_folder
+    from sdgmnet.export import halved
+    from sdgmnet.pretrained import load_encoder, save_encoder, save_folder
 
     encoder, card = load_encoder(arguments.weights)
     if not arguments.full:

@@ -42,15 +42,20 @@ def build(name: str, pictures: tuple[str, ...]) -> PatchSet:
     )
 
 
-def read_picture(name: str) -> np.ndarray:
-    """A picture of the scikit-image wheel as gray uint8."""
+def picture_path(name: str) -> Path:
+    """Where the scikit-image wheel has a picture."""
     try:
-        path = Path(str(package_files("skimage"))) / "data" / name
+        return Path(str(package_files("skimage"))) / "data" / name
     except ModuleNotFoundError:
         raise InputError("the demo data need scikit-image's pictures: pip install 'sdgmnet[demo]'.") from None
-    gray = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
-    if gray is None:
+
+
+def read_picture(name: str, mode: int = cv2.IMREAD_GRAYSCALE) -> np.ndarray:
+    """A picture of the scikit-image wheel, gray uint8 unless `mode` says otherwise."""
+    path = picture_path(name)
+    picture = cv2.imread(str(path), mode)
+    if picture is None:
         raise InputError(
             f"{path} is missing or unreadable: reinstall scikit-image (pip install --force-reinstall scikit-image)."
         )
-    return gray
+    return picture
