@@ -1,9 +1,11 @@
 """`sdgmnet evaluate ...`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import tyro
 from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
@@ -11,9 +13,11 @@ from rich.progress import Progress, TimeElapsedColumn
 from sdgmnet.benchmarks import matching as matching_benchmark
 from sdgmnet.benchmarks import phototour as benchmark
 from sdgmnet.contenders import Contender, parse_contender
+from sdgmnet.data.demo import read_demo
 from sdgmnet.data.sequences import read_sequences
 from sdgmnet.data.sources import open_tests
 from sdgmnet.errors import InputError
+from sdgmnet.features import compact
 from sdgmnet.handcrafted import SIFT_VARIANT
 from sdgmnet.paper.figures import draw_fpr
 from sdgmnet.report import deliver
@@ -81,6 +85,8 @@ class MatchingArguments:
     """At most so many keypoints a picture, strongest first."""
     near: float = matching_benchmark.NEAR
     """Within so many pixels is the same place."""
+    compact: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Also as large collections keep them: a byte a number, and 64 bytes by axes fitted to the embedded pictures."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """Folder for results.json and table.md."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -90,6 +96,8 @@ class MatchingArguments:
 def matching(words: list[str]) -> None:
     arguments = tyro.cli(MatchingArguments, prog="sdgmnet evaluate matching", args=words)
     contenders = parse_contenders(arguments.contenders)
+    if arguments.compact:
+        contenders = [form for one in contenders for form in (one, *compact_forms(one))]
     if arguments.keypoints < 1 or not 0 < arguments.near < float("inf"):
         raise InputError("--keypoints must be at least 1 and --near a positive number.")
     sequences = read_sequences(arguments.root)
@@ -117,6 +125,27 @@ def matching(words: list[str]) -> None:
     content = {"keypoints": arguments.keypoints, "near": arguments.near, "lines": lines}
     title = f"Matching score ({arguments.keypoints} keypoints, {arguments.near:g} px)"
     deliver(content, header, body, arguments.out, arguments.json, title=title)
+
+
+def compact_forms(contender: Contender) -> list[Contender]:
+    """The contender with a byte a number, and with 64 of them."""
+    patches = read_demo()[0].patches
+    projection = compact.fit_projection(compact.unit(contender.describe(patches)))
+
+    def in_bytes(describe: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+        return lambda *given: compact.to_bytes(compact.unit(describe(*given)))
+
+    def in_few_bytes(describe: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+        return lambda *given: compact.to_bytes(compact.project(projection, compact.unit(describe(*given))))
+
+    return [
+        contender._replace(
+            label=f"{contender.label}, {name}",
+            describe=form(contender.describe),
+            describe_image=None if contender.describe_image is None else form(contender.describe_image),
+        )
+        for name, form in (("bytes", in_bytes), ("64 bytes", in_few_bytes))
+    ]
 
 
 def parse_contenders(texts: tuple[str, ...]) -> list[Contender]:

@@ -38,7 +38,7 @@ def from_bytes(stored: np.ndarray) -> np.ndarray:
     """(N, D) uint8 -> unit descriptors (N, D) float32."""
     if stored.ndim != 2 or stored.dtype != np.uint8:
         raise InputError(f"stored descriptors are (N, D) uint8, not {stored.dtype} {stored.shape}.")
-    return _unit((stored.astype(np.float32) - MIDDLE) / SCALE)
+    return unit((stored.astype(np.float32) - MIDDLE) / SCALE)
 
 
 def fit_projection(descriptors: np.ndarray, dimensions: int = 64) -> Projection:
@@ -59,7 +59,7 @@ def project(projection: Projection, descriptors: np.ndarray) -> np.ndarray:
     """Unit descriptors (N, D) -> unit descriptors (N, d) float32."""
     if descriptors.ndim != 2 or descriptors.shape[1] != len(projection.axes):
         raise InputError(f"the projection takes descriptors (N, {len(projection.axes)}), not {descriptors.shape}.")
-    return _unit(np.asarray(descriptors, dtype=np.float32) @ projection.axes)
+    return unit(np.asarray(descriptors, dtype=np.float32) @ projection.axes)
 
 
 def save_projection(projection: Projection, path: Path | str) -> None:
@@ -87,5 +87,6 @@ def check_unit(descriptors: np.ndarray) -> None:
         raise InputError("these descriptors are not of unit length: divide each by its length.")
 
 
-def _unit(rows: np.ndarray) -> np.ndarray:
+def unit(rows: np.ndarray) -> np.ndarray:
+    """Rows (N, D) of unit length, float32; rows of zeros stay."""
     return (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)).astype(np.float32)

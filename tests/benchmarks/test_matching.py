@@ -92,6 +92,16 @@ def test_command_writes_its_results(sequences: Path, tmp_path: Path, capsys: pyt
     assert main(["evaluate", "matching", "sift", "--root", str(sequences), "--near", "-1"]) == 2
 
 
+def test_compact_forms_stand_beside_each_contender(sequences: Path, tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    words = ["evaluate", "matching", "RootSIFT=rootsift", "--root", str(sequences), "--compact", "-o", str(out)]
+    assert main(words) == 0
+    lines = json.loads((out / "results.json").read_text())["lines"]
+    assert [line["label"] for line in lines] == ["RootSIFT", "RootSIFT, bytes", "RootSIFT, 64 bytes"]
+    scores = [line["sequences"]["turned"] for line in lines]
+    assert abs(scores[1] - scores[0]) < 0.03 and 0.5 * scores[0] < scores[2] < scores[0]
+
+
 @pytest.mark.skipif("SDGMNET_DATA" not in os.environ, reason="SDGMNET_DATA is not set")
 def test_published_figures_of_sift_on_a_real_sequence() -> None:
     """Measured once elsewhere with the same rule: SIFT 0.746 and RootSIFT 0.774 on leuven."""
