@@ -47,6 +47,7 @@ COMMANDS: dict[str, Command] = {
     "bench loss": Command("sdgmnet.commands.bench:loss", "Speed and memory of mining and loss."),
     "bench data": Command("sdgmnet.commands.bench:data", "Speed of making batches."),
     "bench match": Command("sdgmnet.commands.bench:match", "Speed of matching descriptors."),
+    "bench pictures": Command("sdgmnet.commands.bench:pictures", "Speed of matching two pictures, stage by stage."),
     "bench all": Command("sdgmnet.commands.bench:everything", "All of them, in one table."),
 }
 

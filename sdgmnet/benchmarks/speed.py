@@ -7,6 +7,8 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,10 @@ from torch import Tensor
 from sdgmnet.data.batches import PairSampler
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.encoders import SDGMNet
+from sdgmnet.features.images import read_gray
+from sdgmnet.features.keypoints import detect
 from sdgmnet.features.match import match
+from sdgmnet.features.patches import cut_patches
 from sdgmnet.inference import describe_patches
 from sdgmnet.loss import SDGMLoss
 from sdgmnet.loss.mining import Triplets
@@ -233,6 +238,54 @@ def matching(count: int, repeats: int) -> dict[str, Timing]:
 
     calls = {"ours": lambda: match(first, second, ratio=0.9), "product": lambda: a @ b.T, "OpenCV": opencv}
     return alternate({name: (call, 1.0) for name, call in calls.items()}, repeats)
+
+
+STAGES = ("reading", "finding keypoints", "cutting patches", "describing", "matching")
+
+
+def pictures(paths: tuple[Path, Path], repeats: int) -> tuple[dict[str, list[float]], list[float], int]:
+    """Two pictures from their files to mutual matches: seconds of our stages, of the same by OpenCV's SIFT, and keypoints.
+
+    OpenCV's is the script that people write: read, detectAndCompute, brute force with cross-check.
+    """
+    import cv2
+
+    encoder = SDGMNet().eval()
+
+    def ours() -> tuple[list[float], int]:
+        marks = [time.perf_counter()]
+
+        def mark(result: Any) -> Any:
+            marks.append(time.perf_counter())
+            return result
+
+        grays = mark([read_gray(path) for path in paths])
+        found = mark([detect(gray, None) for gray in grays])
+        patches = mark([cut_patches(gray, one) for gray, one in zip(grays, found, strict=True)])
+        descriptors = mark([describe_patches(encoder, one) for one in patches])
+        mark(match(*descriptors))
+        return [after - before for before, after in pairwise(marks)], sum(len(one.xy) for one in found)
+
+    def opencv() -> float:
+        began = time.perf_counter()
+        grays = [cv2.imread(str(path), cv2.IMREAD_GRAYSCALE) for path in paths]
+        sift = cv2.SIFT.create()
+        first, second = (sift.detectAndCompute(gray, None)[1] for gray in grays)
+        cv2.BFMatcher(cv2.NORM_L2, crossCheck=True).match(first, second)
+        return time.perf_counter() - began
+
+    _, keypoints = ours()
+    opencv()
+    stages: list[list[float]] = []
+    script: list[float] = []
+    for _ in range(repeats):
+        stages.append(ours()[0])
+        script.append(opencv())
+    return (
+        {name: list(column) for name, column in zip(STAGES, zip(*stages, strict=True), strict=True)},
+        script,
+        keypoints,
+    )
 
 
 def matching_memory(count: int) -> dict[str, Any]:

@@ -1,16 +1,20 @@
 """`sdgmnet bench ...`: how fast, against whom, and how near to the machine's limit."""
 
 import platform
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import cv2
+import numpy as np
 import torch
 import tyro
 
 from sdgmnet.benchmarks import speed
 from sdgmnet.benchmarks.speed import Timing
+from sdgmnet.data.motorcycle import read_motorcycle
 from sdgmnet.errors import InputError
 from sdgmnet.report import deliver
 from sdgmnet.training.engine import choose_engine
@@ -40,6 +44,8 @@ class BenchArguments:
     """Patches whose description is watched for memory."""
     descriptors: int = 10_000
     """Of each side, to be matched."""
+    images: tuple[Path, ...] = ()
+    """Two pictures to be matched from their files; without, scikit-image's motorcycle at a megapixel."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print JSON instead of a table."""
 
@@ -64,8 +70,12 @@ def match(words: list[str]) -> None:
     _run("match", words, [_match])
 
 
+def pictures(words: list[str]) -> None:
+    _run("pictures", words, [_pictures])
+
+
 def everything(words: list[str]) -> None:
-    _run("all", words, [_data, _loss, _train, _infer, _match])
+    _run("all", words, [_data, _loss, _train, _infer, _match, _pictures])
 
 
 def _run(name: str, words: list[str], parts: Sequence[Any]) -> None:
@@ -159,3 +169,37 @@ def _match(arguments: BenchArguments) -> Rows:
     rows[0][-1] += f", 1/{timings['ours'].against(timings['OpenCV']):.1f} of OpenCV"
     memory = speed.matching_memory(count)
     return [*rows, [f"matching {count} x {count}: memory", "ours", f"{memory['megabytes']:.0f} MB", "", ""]]
+
+
+def _pictures(arguments: BenchArguments) -> Rows:
+    if len(arguments.images) not in (0, 2):
+        raise InputError(f"--images takes two pictures, not {len(arguments.images)}.")
+    with tempfile.TemporaryDirectory() as folder:
+        paths = (arguments.images[0], arguments.images[1]) if arguments.images else _megapixel_pair(Path(folder))
+        stages, script, keypoints = speed.pictures(paths, arguments.repeats)
+    rest = np.sum([times for name, times in stages.items() if name != "describing"], axis=0)
+    what = f"two pictures, {keypoints} keypoints"
+    rows = [[what, name, *_seconds(times), ""] for name, times in stages.items()]
+    ratio = f"{np.median(rest / np.array(script)):.2f} x OpenCV"
+    rate = keypoints / float(np.median(stages["describing"]))
+    return [
+        *rows,
+        [what, "all but describing", *_seconds(rest.tolist()), ratio],
+        [what, "OpenCV's SIFT, brute force", *_seconds(script), ""],
+        [what, "describing, rate", f"{rate:.0f} patches/s", "", ""],
+    ]
+
+
+def _seconds(times: Sequence[float]) -> list[str]:
+    return [f"{np.median(times):.3f} s", f"{min(times):.3f} - {max(times):.3f}"]
+
+
+def _megapixel_pair(folder: Path) -> tuple[Path, Path]:
+    """The motorcycle of scikit-image, enlarged to a megapixel."""
+    pair = read_motorcycle()
+    paths = folder / "left.png", folder / "right.png"
+    for image, path in zip((pair.left, pair.right), paths, strict=True):
+        larger = (1_000_000 / (image.shape[0] * image.shape[1])) ** 0.5
+        bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
+        cv2.imwrite(str(path), cv2.resize(bgr, None, fx=larger, fy=larger, interpolation=cv2.INTER_CUBIC))
+    return paths

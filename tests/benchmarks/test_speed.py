@@ -2,6 +2,8 @@ import json
 import time
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 import torch
 
@@ -67,3 +69,17 @@ def test_bench_match_compares_what_gives_the_same(tmp_path: Path, capsys: pytest
     assert "matching 300 x 300" in capsys.readouterr().out
     rows = json.loads((tmp_path / "bench/results.json").read_text())["rows"]
     assert [row[1] for row in rows] == ["ours", "product", "OpenCV", "ours"]
+
+
+def test_bench_pictures_tells_the_stages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    names = [str(tmp_path / "a.png"), str(tmp_path / "b.png")]
+    for name in names:
+        picture = cv2.resize(rng.integers(0, 256, (20, 30), dtype=np.uint8), (180, 120), interpolation=cv2.INTER_CUBIC)
+        cv2.imwrite(name, picture)
+    assert main(["bench", "pictures", "--images", *names, "--repeats", "1", "-o", str(tmp_path / "bench")]) == 0
+    rows = json.loads((tmp_path / "bench/results.json").read_text())["rows"]
+    assert [row[1] for row in rows][:5] == list(speed.STAGES)
+    assert rows[5][-1].endswith("x OpenCV") and float(rows[5][-1].split()[0]) > 0
+    assert main(["bench", "pictures", "--images", names[0]]) == 2
+    assert "two pictures" in capsys.readouterr().err
