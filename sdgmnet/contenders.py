@@ -8,9 +8,10 @@ import numpy as np
 
 from sdgmnet.errors import InputError
 from sdgmnet.features.keypoints import Keypoints
+from sdgmnet.files import digest
 from sdgmnet.handcrafted import rootsift, rootsift_of_image, sift, sift_of_image
 from sdgmnet.inference import describe_patches
-from sdgmnet.pretrained import ALIAS, load_encoder, load_tfeat, shipped_names
+from sdgmnet.pretrained import ALIAS, find_weights, load_encoder, load_tfeat, shipped_names
 
 DescribeFn = Callable[[np.ndarray], np.ndarray]
 HANDCRAFTED = {"sift": (sift, sift_of_image), "rootsift": (rootsift, rootsift_of_image)}
@@ -33,6 +34,16 @@ def split_label(text: str) -> tuple[str, str]:
     names = {*HANDCRAFTED, ALIAS, *shipped_names()}
     there = (cut for cut in cuts if cut[1] in names or (cut[1] and Path(cut[1].removeprefix(TFEAT)).exists()))
     return next(there, cuts[min(1, len(cuts) - 1)])
+
+
+def identity(spec: str) -> str:
+    """What tells a contender from all others, whatever comes to lie at the same path: its name, and a digest of its weights."""
+    if spec in HANDCRAFTED:
+        return spec
+    path = Path(spec.removeprefix(TFEAT)) if spec.startswith(TFEAT) else find_weights(spec)
+    if not path.is_file():
+        return spec  # loading will say so
+    return f"{Path(spec).name} {digest(path)}"
 
 
 def parse_contender(text: str) -> Contender:

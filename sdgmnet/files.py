@@ -2,6 +2,7 @@
 
 import errno
 import glob
+import hashlib
 import json
 import os
 import re
@@ -98,6 +99,12 @@ def new_folder(target: Path | str) -> Iterator[Path]:
 def _flush(path: Path) -> None:
     with open(path, "rb+") as written:
         os.fsync(written.fileno())
+
+
+def digest(source: Path | str) -> str:
+    """The first twelve digits of the content's SHA-256."""
+    with open(source, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:12]
 
 
 def write_text(target: Path | str, text: str) -> None:

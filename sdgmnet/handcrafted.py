@@ -34,7 +34,8 @@ def sift_of_image(image: np.ndarray, keypoints: Keypoints) -> np.ndarray:
     """OpenCV's own SIFT of a picture (H, W) uint8 at given keypoints: (N, 128) float32 of unit length."""
     if not len(keypoints.xy):
         return np.zeros((0, 128), dtype=np.float32)
-    descriptors = np.asarray(opencv_sift().compute(image, to_opencv(keypoints))[1], dtype=np.float32)
+    highest = max(0, int(np.log2(min(image.shape))) - 1)
+    descriptors = np.asarray(opencv_sift().compute(image, to_opencv(keypoints, highest))[1], dtype=np.float32)
     return descriptors / np.maximum(np.linalg.norm(descriptors, axis=1, keepdims=True), 1e-12)
 
 

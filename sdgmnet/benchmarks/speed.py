@@ -268,9 +268,10 @@ def pictures(paths: tuple[Path, Path], repeats: int) -> tuple[dict[str, list[flo
 
     def opencv() -> float:
         began = time.perf_counter()
-        grays = [cv2.imread(str(path), cv2.IMREAD_GRAYSCALE) for path in paths]
         sift = cv2.SIFT.create()
-        first, second = (sift.detectAndCompute(gray, None)[1] for gray in grays)
+        first, second = (
+            sift.detectAndCompute(np.asarray(cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)), None)[1] for path in paths
+        )
         cv2.BFMatcher(cv2.NORM_L2, crossCheck=True).match(first, second)
         return time.perf_counter() - began
 

@@ -12,17 +12,18 @@ import cv2
 import tyro
 from rich.console import Console
 
+from sdgmnet.contenders import identity
 from sdgmnet.data.locks import only_worker
 from sdgmnet.errors import InputError
-from sdgmnet.features.describe import as_contender, describe
+from sdgmnet.features.describe import SIZE, as_contender, describe
 from sdgmnet.features.h5 import Kind, Store, features_to_arrays, parts_folder
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.own_keypoints import is_for_many, read_keypoints
+from sdgmnet.files import digest
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.reconstruction.copies import find_photos, plain_name
 from sdgmnet.report import counting_bar
 
-SIZE = 3200  # COLMAP's own default
 Pictures = dict[str, Path]
 
 
@@ -45,7 +46,9 @@ class DescribeArguments:
     limit: int | None = None
     """At most so many keypoints a picture, strongest first; all where it is left out."""
     upright: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Take pictures as they stand: every angle is 0."""
+    """Take pictures as they stand: every angle is 0, and a place gives one keypoint."""
+    as_stored: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Do not turn pictures as the camera's note says: hloc and COLMAP take the pixels as they lie in the file."""
     size: int = SIZE
     """Longest side; larger pictures are made smaller while they are worked on. Keypoints are in the picture's own pixels."""
     keypoints: Path | None = None
@@ -57,6 +60,8 @@ class DescribeArguments:
 def main(words: list[str]) -> None:
     arguments = tyro.cli(DescribeArguments, prog="sdgmnet describe", args=words)
     check_describing(arguments.limit, arguments.size)
+    if arguments.keypoints is not None and arguments.limit is not None:
+        raise InputError("--limit is for keypoints that are detected: all of --keypoints are described.")
     pictures = find_pictures(arguments.images)
     if arguments.keypoints is not None and not is_for_many(arguments.keypoints) and len(pictures) > 1:
         raise InputError(f"{arguments.keypoints} is about one picture, but {len(pictures)} are given: use an h5 file.")
@@ -66,6 +71,7 @@ def main(words: list[str]) -> None:
         descriptor=arguments.descriptor,
         limit=arguments.limit,
         upright=arguments.upright,
+        as_stored=arguments.as_stored,
         size=arguments.size,
         keypoints=arguments.keypoints,
         overwrite=arguments.overwrite,
@@ -109,24 +115,27 @@ def describe_into(
     descriptor: str,
     limit: int | None,
     upright: bool,
+    as_stored: bool,
     size: int,
     keypoints: Path | None = None,
     overwrite: bool = False,
 ) -> list[str]:
     """Describe what the file does not hold yet; the names of pictures that it holds then."""
-    note = {"descriptor": descriptor, "limit": limit, "upright": upright, "size": size}
-    note |= {} if keypoints is None else {"keypoints": str(keypoints)}
+    contender = as_contender(descriptor)
+    note = features_note(descriptor, limit, upright, as_stored, size)
+    if keypoints is not None:
+        if not keypoints.is_file():
+            raise InputError(f"{keypoints} does not exist.")
+        note["keypoints"] = f"{keypoints.name} {digest(keypoints)}"
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
     began, counted, broken = time.perf_counter(), 0, 0
     with store_at(out, "features", note, overwrite=overwrite) as store:
         todo = [name for name in pictures if overwrite or name not in store]
-        contender = as_contender(descriptor) if todo else None
         with progress(errors) as track:
             for name in track(todo, "describing"):
-                assert contender is not None
                 try:
                     given = None if keypoints is None else read_keypoints(keypoints, name)
-                    gray = read_gray(pictures[name])
+                    gray = read_gray(pictures[name], upright=not as_stored)
                     features = describe(gray, given, descriptor=contender, limit=limit, upright=upright, size=size)
                 except (InputError, cv2.error, MemoryError) as error:
                     errors.print(f"{reason_of(error, pictures[name])} Left out.", markup=False)
@@ -141,6 +150,17 @@ def describe_into(
     words += [f"{before} in the file already"] * bool(before) + [f"{broken} left out"] * bool(broken)
     print(f"{out}: {', '.join(words)}.")
     return [name for name in pictures if name in store]
+
+
+def features_note(descriptor: str, limit: int | None, upright: bool, as_stored: bool, size: int) -> dict[str, Any]:
+    """How a file's features are made: what must agree among them."""
+    return {
+        "descriptor": identity(descriptor),
+        "limit": limit,
+        "upright": upright,
+        "as_stored": as_stored,
+        "size": size,
+    }
 
 
 def number_of(count: int, what: str) -> str:

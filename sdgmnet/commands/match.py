@@ -9,16 +9,15 @@ from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-import cv2
 import numpy as np
 import tyro
 from rich.console import Console
 
 from sdgmnet.commands.describe import (
-    SIZE,
     Pictures,
     check_describing,
     describe_into,
+    features_note,
     find_pictures,
     number_of,
     progress,
@@ -27,13 +26,15 @@ from sdgmnet.commands.describe import (
 from sdgmnet.contenders import Contender
 from sdgmnet.errors import InputError
 from sdgmnet.features import h5
-from sdgmnet.features.describe import Features, as_contender, describe_keypoints, rescale, shrink
+from sdgmnet.features.describe import SIZE, Features, as_contender, describe_keypoints, rescale, shrink
 from sdgmnet.features.draw import draw_matches
-from sdgmnet.features.images import Unreadable, read_gray, read_picture
+from sdgmnet.features.images import read_color, read_gray
 from sdgmnet.features.keypoints import detect
 from sdgmnet.features.match import Matches, match
 from sdgmnet.features.verify import Verified, verify
+from sdgmnet.files import write_text
 from sdgmnet.pretrained import ALIAS
+from sdgmnet.reconstruction.copies import plain_name
 from sdgmnet.report import print_table
 
 PAUSE = 2.0  # seconds of matching that a kill may cost
@@ -65,14 +66,17 @@ class MatchArguments:
     """Pixels within which a match agrees: 3 for homographies, 1.5 for fundamental matrices."""
     outliers: bool = True
     """Draw what was found and does not agree, faintly."""
-    descriptor: str = ALIAS
-    """What describes: sdgmnet (the best weights that ship), sift, rootsift, tfeat:FILE, FILE.safetensors, RUN_FOLDER."""
+    descriptor: str | None = None
+    """What describes: sdgmnet (the best weights that ship, unless said otherwise), sift, rootsift, tfeat:FILE,
+    FILE.safetensors, RUN_FOLDER."""
     limit: int | None = None
     """At most so many keypoints a picture, strongest first; all where it is left out."""
     upright: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Take pictures as they stand: every angle is 0."""
-    size: int = SIZE
-    """Longest side; larger pictures are made smaller while they are worked on."""
+    """Take pictures as they stand: every angle is 0, and a place gives one keypoint."""
+    as_stored: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Do not turn pictures as the camera's note says: hloc and COLMAP take the pixels as they lie in the file."""
+    size: int | None = None
+    """Longest side, 2400 unless said otherwise; larger pictures are made smaller while they are worked on."""
     pairs: Path | None = None
     """Of a folder: a text file, two names a line. All pairs where it is left out."""
     features: Path | None = None
@@ -85,7 +89,7 @@ class MatchArguments:
 
 def main(words: list[str]) -> None:
     arguments = tyro.cli(MatchArguments, prog="sdgmnet match", args=words)
-    check_describing(arguments.limit, arguments.size)
+    check_describing(arguments.limit, arguments.size or SIZE)
     if arguments.ratio is not None and not 0 < arguments.ratio <= 1:
         raise InputError(f"--ratio lies in (0, 1], not {arguments.ratio}.")
     if arguments.tolerance is not None and not 0 < arguments.tolerance < float("inf"):
@@ -126,7 +130,7 @@ def match_two(arguments: MatchArguments) -> None:
         raise InputError(f"{arguments.out}: two pictures give a picture, whose name ends in .png.")
     clock = Clock()
     with clock.stage("loading the descriptor"):
-        contender = as_contender(arguments.descriptor)
+        contender = as_contender(arguments.descriptor or ALIAS)
     first, second = (describe_in_stages(path, contender, arguments, clock) for path in arguments.images)
     with clock.stage("matching"):
         matches = match(first, second, mutual=arguments.mutual, ratio=arguments.ratio)
@@ -155,11 +159,11 @@ def match_two(arguments: MatchArguments) -> None:
 def describe_in_stages(path: Path, contender: Contender, arguments: MatchArguments, clock: Clock) -> Features:
     """As `describe`, with a look at the clock between its steps."""
     with clock.stage("reading"):
-        whole = read_gray(path)
-        gray = shrink(whole, arguments.size)
+        whole = read_gray(path, upright=not arguments.as_stored)
+        gray = shrink(whole, arguments.size or SIZE)
     sizes = [(one.shape[1], one.shape[0]) for one in (gray, whole)]
     with clock.stage("finding keypoints"):
-        keypoints = detect(gray, arguments.limit)
+        keypoints = detect(gray, arguments.limit, upright=arguments.upright)
 
     def timed(describe: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
         def call(*given: Any) -> np.ndarray:
@@ -172,7 +176,7 @@ def describe_in_stages(path: Path, contender: Contender, arguments: MatchArgumen
     watched = contender._replace(describe=timed(contender.describe), describe_image=of_image)
     before = clock.seconds.get("describing", 0.0)
     began = time.perf_counter()
-    features = describe_keypoints(gray, keypoints, watched, upright=arguments.upright)
+    features = describe_keypoints(gray, keypoints, watched)
     if of_image is None:
         cutting = time.perf_counter() - began - (clock.seconds["describing"] - before)
         clock.seconds["cutting patches"] = clock.seconds.get("cutting patches", 0.0) + cutting
@@ -191,12 +195,10 @@ def called(model: str) -> str:
 
 def draw(arguments: MatchArguments, first: Features, second: Features, matches: Matches, verified: Verified) -> None:
     assert arguments.out is not None
-    try:
-        images = [cv2.cvtColor(read_picture(path, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB) for path in arguments.images]
-    except Unreadable as error:
-        raise InputError(f"{arguments.images[0]} {error}.") from error
+    images = [read_color(path, upright=not arguments.as_stored) for path in arguments.images]
     places = [one.keypoints.xy[matches.pairs[:, k]] for k, one in enumerate((first, second))]
-    title = f"{arguments.images[0].name} and {arguments.images[1].name}, {arguments.descriptor}: {len(matches.pairs)} matches"
+    names = " and ".join(plain_name(path.name) for path in arguments.images)
+    title = f"{names}, {arguments.descriptor or ALIAS}: {len(matches.pairs)} matches"
     if arguments.verify != "none":
         title += f", {int(verified.inlier.sum())} explained by one {called(arguments.verify)}"
     draw_matches(
@@ -225,15 +227,14 @@ def match_folder(arguments: MatchArguments) -> None:
     pairs = [Pair(*pair) for pair in wanted]
     demand_distinct(pairs)
     needed = {name for pair in pairs for name in pair}
-    held = set(h5.names_in(features)) & needed if features.exists() else set()
-    if held < needed:
-        held = set(complete(features, {name: pictures[name] for name in pictures if name in needed}, arguments))
+    held = described(features, {name: pictures[name] for name in pictures if name in needed}, arguments)
     # A pair of pictures that could not be described is left out; why was said.
     pairs = [pair for pair in pairs if pair.first in held and pair.second in held]
     if not pairs:
         raise InputError(f"{arguments.images[0]} holds no two pictures to match.")
     note = {
         "features": h5.read_note(features),
+        "stamp": h5.stamp_of(features),
         "mutual": arguments.mutual,
         "ratio": arguments.ratio,
         "verify": arguments.verify,
@@ -254,17 +255,41 @@ def match_folder(arguments: MatchArguments) -> None:
     words = [f"{number_of(len(todo), 'pair')} matched ({counted} matches, {time.perf_counter() - began:.1f} s)"]
     words += [f"{len(pairs) - len(todo)} in the file already"] * (len(pairs) > len(todo))
     print(f"{arguments.out}: {', '.join(words)}.")
+    listed = arguments.out.with_name(f"{arguments.out.stem}_pairs.txt")
+    write_text(listed, "".join(f"{pair.first} {pair.second}\n" for pair in pairs))
+    print(f"{listed}: their names, as hloc wants them.")
 
 
-def complete(features: Path, pictures: Pictures, arguments: MatchArguments) -> list[str]:
-    """Describe what the file of features lacks, in the way the others in it were described."""
-    options = {key: getattr(arguments, key) for key in ("descriptor", "limit", "upright", "size")}
-    if features.exists() and (before := h5.read_note(features)) not in (None, h5.note_text(options)):
+def described(features: Path, pictures: Pictures, arguments: MatchArguments) -> set[str]:
+    """The pictures of which the file holds features, after what it lacks was added in the way the others were made."""
+    options: dict[str, Any] = {
+        "descriptor": arguments.descriptor or ALIAS,
+        "limit": arguments.limit,
+        "upright": arguments.upright,
+        "as_stored": arguments.as_stored,
+        "size": arguments.size or SIZE,
+    }
+    if not features.exists():
+        return set(describe_into(features, pictures, **options))
+    before = h5.read_note(features)
+    there = set(h5.names_in(features)) & set(pictures)
+    asked = [key for key in options if getattr(arguments, key) not in (None, False)]
+    if before is None:  # somebody else's
+        if asked:
+            raise InputError(f"{features} was not written here: --{asked[0].replace('_', '-')} says nothing about it.")
+        for name in sorted(set(pictures) - there):
+            Console(stderr=True, highlight=False, soft_wrap=True).print(
+                f"{features} lacks {name}. Left out.", markup=False
+            )
+        return there
+    made, wanted = json.loads(before), features_note(**options)
+    is_otherwise = any(made.get(key) != wanted[key] for key in asked)
+    if is_otherwise or (len(there) < len(pictures) and made != wanted):
         raise InputError(
-            f"{features} lacks some of the pictures, and was made in another way ({h5.said(str(before))}): give these options, "
-            "or another --features."
+            f"{features} {'was' if is_otherwise else 'lacks some of the pictures, and was'} made in another way "
+            f"({h5.said(before)}): give these options, or another --features."
         )
-    return describe_into(features, pictures, **options)
+    return there if len(there) == len(pictures) else set(describe_into(features, pictures, **options))
 
 
 def is_there(store: h5.Store, pair: Pair) -> bool:

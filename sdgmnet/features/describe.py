@@ -11,12 +11,13 @@ from torch import Tensor
 from sdgmnet.contenders import Contender, parse_contender
 from sdgmnet.encoders import SDGMNet, TFeat
 from sdgmnet.errors import InputError
-from sdgmnet.features.images import read_gray
+from sdgmnet.features.images import eight_bits, read_gray
 from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.features.patches import cut_patches
 from sdgmnet.inference import describe_patches
 from sdgmnet.pretrained import ALIAS
 
+SIZE = 2400  # pixels of the longest side: the detector takes 235 bytes a pixel, a gigabyte for a photo of this size
 Picture = str | PathLike[str] | np.ndarray | Tensor
 Descriptor = str | Contender | SDGMNet | TFeat
 
@@ -36,24 +37,25 @@ def describe(
     descriptor: Descriptor = ALIAS,
     limit: int | None = None,
     upright: bool = False,
-    size: int | None = None,
+    size: int | None = SIZE,
 ) -> Features:
     """Describe the DoG keypoints of a picture, strongest first, or the keypoints that are given.
 
     Args:
         image: a file, an array (H, W) or (H, W, 3) in RGB, or a tensor (H, W), (C, H, W) or (1, C, H, W); whole numbers are
-            read as 0..255 (uint8) or 0..65535 (uint16), floats as [0, 1].
+            read as 0..255 (uint8) or by as many bits as they use (uint16), floats as [0, 1].
         keypoints: describe these instead of detecting any; all of them are kept, in their order.
         descriptor: a contender, such as "sdgmnet", "rootsift" or the path of own weights; or an encoder.
         limit: at most so many keypoints, by response.
-        upright: take the picture as it stands: every angle is 0.
-        size: longest side; larger pictures are made smaller while they are worked on. Keypoints are in their own pixels.
+        upright: take the picture as it stands: every angle is 0, and a place gives one keypoint.
+        size: longest side; larger pictures are made smaller while they are worked on, None leaves them as they are. Keypoints
+            are in the picture's own pixels.
     """
     gray = as_gray(image)
     whole = gray.shape[1], gray.shape[0]
     gray = shrink(gray, size)
     smaller = gray.shape[1], gray.shape[0]
-    keypoints = detect(gray, limit) if keypoints is None else rescale(keypoints, whole, smaller)
+    keypoints = detect(gray, limit, upright=upright) if keypoints is None else rescale(keypoints, whole, smaller)
     described = describe_keypoints(gray, keypoints, as_contender(descriptor), upright=upright)
     return Features(rescale(described.keypoints, smaller, whole), described.descriptors, whole)
 
@@ -118,7 +120,7 @@ def as_bytes(array: np.ndarray) -> np.ndarray:
     if array.dtype == np.uint8:
         return np.ascontiguousarray(array)
     if array.dtype == np.uint16:
-        return (array // 257).astype(np.uint8)
+        return eight_bits(array)
     if array.dtype.kind == "f":
         if not np.isfinite(array).all():
             raise InputError("the picture holds NaN or infinite values.")

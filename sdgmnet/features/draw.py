@@ -61,7 +61,9 @@ def draw_matches(
     if len(drawn) < len(right):
         title += f" (lines for {len(drawn)})"
     size = min(10.0, 1.55 * width / DPI * 72 / max(len(title), 1))
-    figure.text(0.5, 1 - margin / 2 / (height + margin), title, ha="center", va="center", fontsize=size)
+    figure.text(
+        0.5, 1 - margin / 2 / (height + margin), title, ha="center", va="center", fontsize=size, parse_math=False
+    )
     with new_file(path) as part:
         figure.savefig(part, format="png", dpi=DPI, facecolor="white")
 

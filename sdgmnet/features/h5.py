@@ -5,12 +5,13 @@ is new goes into small files in a hidden folder beside it, and every now and the
 takes the old one's place. What a killed process left in the folder is found again by the next.
 """
 
+import io
 import json
 import shutil
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -27,6 +28,8 @@ from sdgmnet.files import new_file
 Kind = Literal["features", "matches"]
 MARK = {"features": "keypoints", "matches": "matches0"}  # the array that makes a group one of features, or of matches
 NOTE = "sdgmnet"  # attribute of the file: how its groups were made, as JSON
+STAMP = "sdgmnet_stamp"  # attribute of the file: another one whenever a group is replaced, so that what was made of it is seen
+ROOM = 1 << 20  # bytes that HDF5 may need beyond the arrays
 OFTEN, SHARE = 10.0, 10.0  # put together every so many seconds, or after so many times what it took the last time
 
 Arrays = Mapping[str, np.ndarray]
@@ -51,6 +54,8 @@ class Store:
         self.path, self.kind, self.pause = path, kind, pause
         self.note = note_text(note or {})
         self.parts = parts_folder(path)
+        self.stamp = uuid.uuid4().hex
+        self.is_anew = False  # what the file holds is not to be kept
         self.waiting: dict[str, Arrays] = {}  # in memory
         self.written: list[Path] = []  # beside the file
         self.wrote = self.merged = time.monotonic()
@@ -61,6 +66,8 @@ class Store:
 
     def _begin(self, overwrite: bool) -> None:
         """What is there already, in the file and from a process that did not come to its end."""
+        if self.path.exists():
+            self._demand_ours()
         sources = [self.path] if self.path.exists() else []
         sources += self._left_over()
         others = [note for source in sources if (note := read_note(source)) not in (None, self.note)]
@@ -69,13 +76,27 @@ class Store:
                 f"{self.path} was made in another way ({said(others[0])}; now {said(self.note)}): choose another -o, or begin "
                 "it anew with --overwrite."
             )
-        if others:
-            self.path.unlink(missing_ok=True)
-            shutil.rmtree(self.parts, ignore_errors=True)
-        self.finished = set(names_in(self.path, self.kind)) if self.path.exists() else set()
+        if others:  # the old file stays until the first of the new groups takes its place
+            self.is_anew = True
+            for place in self._left_over():
+                place.unlink()
+        keeps = self.path.exists() and not self.is_anew
+        self.finished = set(names_in(self.path, self.kind)) if keeps else set()
+        self.stamp = stamp_of(self.path) if keeps else self.stamp
         self.written = self._left_over()
         if self.written:
             self.merge()
+
+    def _demand_ours(self) -> None:
+        """A file of another kind or of another program's is not added to, and not begun anew."""
+        other: Kind = "matches" if self.kind == "features" else "features"
+        if names_in(self.path, other):
+            raise InputError(f"{self.path} holds {other}, not {self.kind}: choose another -o.")
+        with opened(self.path) as file:
+            if len(file) and NOTE not in file.attrs:
+                raise InputError(
+                    f"{self.path} was not written here, and how is not known: it is not added to; choose another -o."
+                )
 
     def _left_over(self) -> list[Path]:
         return sorted(self.parts.glob("[0-9]*.h5"))
@@ -88,7 +109,7 @@ class Store:
         now = time.monotonic()
         if now - self.wrote >= self.pause:
             self._write()
-        if not self.path.exists() or now - self.merged >= max(OFTEN, SHARE * self.took):
+        if self.is_anew or not self.path.exists() or now - self.merged >= max(OFTEN, SHARE * self.took):
             self.merge()
 
     def _write(self) -> None:
@@ -96,12 +117,15 @@ class Store:
             return
         self.parts.mkdir(parents=True, exist_ok=True)
         place = self.parts / f"{time.time_ns()}-{uuid.uuid4().hex[:8]}.h5"
-        with new_file(place) as part, h5py.File(part, "w") as file:
+        content = io.BytesIO()  # HDF5 crashes where the disk is full; plain writing says so
+        with h5py.File(content, "w") as file:
             file.attrs[NOTE] = self.note
             for name, arrays in self.waiting.items():
                 group = file.create_group(name)
                 for key, values in arrays.items():
                     group.create_dataset(key, data=values)
+        with new_file(place) as part:
+            part.write_bytes(content.getbuffer())
         self.written.append(place)
         self.waiting = {}
         self.wrote = time.monotonic()
@@ -113,15 +137,21 @@ class Store:
         if self.written:
             new = {place: names_in(place, self.kind) for place in self.written}
             replaced = {name for names in new.values() for name in names} & self.finished
+            keeps = self.path.exists() and not self.is_anew
+            if replaced:
+                self.stamp = uuid.uuid4().hex
+            demand_room(self.path, ([self.path] if keeps else []) + self.written)
             with new_file(self.path) as part:
-                if self.path.exists() and not replaced:
+                if keeps and not replaced:
                     shutil.copyfile(self.path, part)
                 with h5py.File(part, "a") as file:
-                    file.attrs[NOTE] = self.note
-                    if replaced:  # without them: what is removed from an h5 file leaves a hole
-                        copy_groups(self.path, file, self.finished - replaced)
+                    file.attrs[NOTE], file.attrs[STAMP] = self.note, self.stamp
+                    if keeps and replaced:  # without them: what is removed from an h5 file leaves a hole
+                        with opened(self.path) as before:
+                            copy_all_but(before, file, replaced)
                     for place, names in new.items():
                         copy_groups(place, file, names)
+            self.is_anew = False
             self.finished.update(*new.values())
             for place in self.written:
                 place.unlink(missing_ok=True)
@@ -131,7 +161,10 @@ class Store:
 
     def close(self) -> None:
         self.merge()
-        shutil.rmtree(self.parts, ignore_errors=True)
+        for unfinished in self.parts.glob(".*.part*"):  # of processes that were killed
+            unfinished.unlink(missing_ok=True)
+        with suppress(OSError):  # there may be a lock in it, which its holder removes
+            self.parts.rmdir()
 
     def __enter__(self) -> "Store":
         return self
@@ -139,13 +172,37 @@ class Store:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None or self.written or self.waiting:
+        if kind is None:
             self.close()
+        elif self.written or self.waiting:
+            with suppress(InputError):  # the first error is the one to tell; what is written beside is found again
+                self.close()
 
 
 def parts_folder(path: Path) -> Path:
     """Where new groups wait to be put into the file."""
     return path.with_name(f".{path.name}.parts")
+
+
+def demand_room(path: Path, parts: list[Path]) -> None:
+    """That the disk takes all of them together once more: HDF5 crashes where it is full."""
+    needed = sum(part.stat().st_size for part in parts) + ROOM
+    if shutil.disk_usage(path.parent).free < needed:
+        raise InputError(
+            f"{path} cannot be written, the disk is full ({needed / 1e6:.0f} MB are needed): free some space and run again."
+        )
+
+
+def copy_all_but(source: h5py.Group, target: h5py.Group, left_out: set[str], below: str = "") -> None:
+    """Everything, whoever wrote it, but the groups of these names."""
+    for key, found in source.items():
+        name = f"{below}{key}"
+        if name in left_out:
+            continue
+        if isinstance(found, h5py.Group) and any(one.startswith(f"{name}/") for one in left_out):
+            copy_all_but(found, target.require_group(key), left_out, f"{name}/")
+        else:
+            source.copy(found, target, key)
 
 
 def copy_groups(source: Path, target: h5py.File, names: Any) -> None:
@@ -181,8 +238,15 @@ def read_note(path: Path) -> str | None:
     return None if note is None else str(note)
 
 
+def stamp_of(path: Path) -> str:
+    """Another one whenever groups of the file were replaced; of files that were not written here, whenever they changed."""
+    with opened(path) as file:
+        stamp = file.attrs.get(STAMP)
+    return f"{path.stat().st_size}-{path.stat().st_mtime_ns}" if stamp is None else str(stamp)
+
+
 def said(note: str) -> str:
-    parts = json.loads(note)
+    parts = {key: value for key, value in json.loads(note).items() if key != "stamp"}
     return ", ".join(f"{key} {value}" for key, value in parts.items() if value not in (None, False)) or "as it comes"
 
 

@@ -14,11 +14,29 @@ class Unreadable(ValueError):
 
 def read_gray(path: Path | str, *, upright: bool = True) -> np.ndarray:
     """(H, W) uint8, turned as EXIF says; `upright=False` for pictures whose pixels are to be taken as they are stored."""
-    as_stored = 0 if upright else cv2.IMREAD_IGNORE_ORIENTATION
+    flags = cv2.IMREAD_GRAYSCALE | (0 if upright else cv2.IMREAD_IGNORE_ORIENTATION)
     try:
-        return read_picture(Path(path), cv2.IMREAD_GRAYSCALE | as_stored)
+        picture = read_picture(Path(path), flags | cv2.IMREAD_ANYDEPTH)
+        if picture.dtype == np.uint16:
+            return eight_bits(picture)
+        return picture if picture.dtype == np.uint8 else read_picture(Path(path), flags)
     except Unreadable as error:
         raise InputError(f"{path} {error}: replace or remove it.") from error
+
+
+def read_color(path: Path | str, *, upright: bool = True) -> np.ndarray:
+    """(H, W, 3) uint8 in RGB, turned as EXIF says unless `upright=False`."""
+    try:
+        picture = read_picture(Path(path), cv2.IMREAD_COLOR | (0 if upright else cv2.IMREAD_IGNORE_ORIENTATION))
+    except Unreadable as error:
+        raise InputError(f"{path} {error}: replace or remove it.") from error
+    return cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)
+
+
+def eight_bits(pixels: np.ndarray) -> np.ndarray:
+    """uint16 -> uint8: the upper eight of the bits in use, since cameras of 10, 12 or 14 bits leave the upper ones empty."""
+    used = max(8, int(pixels.max(initial=0)).bit_length())
+    return (pixels >> (used - 8)).astype(np.uint8)
 
 
 def read_picture(path: Path, flags: int) -> np.ndarray:
@@ -47,8 +65,16 @@ def is_cut_off(content: bytes) -> bool:
     if content[:2] != b"\xff\xd8":
         return False
     place = 2
-    while place + 4 <= len(content) and content[place] == 0xFF:
-        if content[place + 1] == 0xDA:  # the picture itself begins; an end mark before it is that of a thumbnail
+    while place + 4 <= len(content):
+        if content[place] != 0xFF:
+            return False  # no JPEG that we can follow: the decoder shall judge
+        mark = content[place + 1]
+        if mark == 0xDA:  # the picture itself begins; an end mark before it is that of a thumbnail
             return content.find(b"\xff\xd9", place) < 0
-        place += 2 + int.from_bytes(content[place + 2 : place + 4], "big")
+        if mark == 0xFF:  # a byte that fills
+            place += 1
+        elif mark == 0x01 or 0xD0 <= mark <= 0xD8:  # marks that stand alone
+            place += 2
+        else:
+            place += 2 + int.from_bytes(content[place + 2 : place + 4], "big")
     return True

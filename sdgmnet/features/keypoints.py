@@ -28,25 +28,31 @@ def opencv_sift() -> cv2.SIFT:
     return cv2.SIFT.create(enable_precise_upscale=True)
 
 
-def detect(image: np.ndarray, limit: int | None = None) -> Keypoints:
+def detect(image: np.ndarray, limit: int | None = None, *, upright: bool = False) -> Keypoints:
     """DoG keypoints of a gray image (H, W) uint8, strongest first, at most `limit`.
 
-    A place with several dominant orientations gives several keypoints, as OpenCV does. The order is a function of the
-    picture alone: OpenCV's own order depends on its threads.
+    A place with several dominant orientations gives several keypoints, as OpenCV does; with `upright` every angle is 0 and a
+    place gives one. The order is a function of the picture alone: OpenCV's own order depends on its threads.
     """
     found = opencv_sift().detect(image, None)
     rows = np.array([(*k.pt, k.size / 2, np.deg2rad(k.angle), k.response) for k in found], dtype=np.float64).reshape(
         -1, 5
     )
-    order = np.lexsort((rows[:, 3], rows[:, 2], rows[:, 1], rows[:, 0], -rows[:, 4]))[:limit]
-    rows = rows[order]
+    rows = rows[np.lexsort((rows[:, 3], rows[:, 2], rows[:, 1], rows[:, 0], -rows[:, 4]))]
+    if upright:  # twins would be each other's second nearest, and fail every ratio test
+        rows[:, 3] = 0
+        rows = rows[np.sort(np.unique(rows[:, :3], axis=0, return_index=True)[1])]
+    rows = rows[:limit]
     return Keypoints(rows[:, :2], rows[:, 2], rows[:, 3], rows[:, 4])
 
 
-def to_opencv(keypoints: Keypoints) -> list[cv2.KeyPoint]:
-    """OpenCV's own keypoints. The pyramid level, which its SIFT reads, is the one whose scale is nearest to sigma."""
+def to_opencv(keypoints: Keypoints, highest_octave: int = 20) -> list[cv2.KeyPoint]:
+    """OpenCV's own keypoints. The pyramid level, which its SIFT reads, is the one whose scale is nearest to sigma.
+
+    highest_octave: the last that the picture has; its SIFT fails beyond.
+    """
     level = np.rint(3 * np.log2(keypoints.sigma / 1.6)).astype(int)  # three levels an octave, counted from sigma 1.6
-    octave = np.maximum((level - 1) // 3, -1)  # OpenCV's first octave is the doubled picture
+    octave = np.clip((level - 1) // 3, -1, highest_octave)  # OpenCV's first octave is the doubled picture
     layer = np.clip(level - 3 * octave, 1, 3)
     packed = (octave & 255) | (layer << 8)
     angle, size = np.rad2deg(keypoints.angle) % 360, 2 * keypoints.sigma

@@ -27,7 +27,7 @@ class OpenCVFeatures:
     Args:
         descriptor: a contender, such as "sdgmnet", "rootsift" or the path of own weights; or an encoder.
         limit: detect at most so many keypoints, by response.
-        upright: take the picture as it stands: every angle is 0.
+        upright: take the picture as it stands: every angle is 0, and a place gives one keypoint.
     """
 
     def __init__(self, descriptor: Descriptor = ALIAS, *, limit: int | None = None, upright: bool = False) -> None:
@@ -38,7 +38,7 @@ class OpenCVFeatures:
     def detect(self, image: np.ndarray, mask: np.ndarray | None = None) -> CvKeypoints:
         """Keypoints, strongest first; with a mask (H, W) uint8 only those on pixels where it is not 0."""
         gray = gray_of_bgr(image)
-        found = detect(gray)
+        found = detect(gray, upright=self.upright)
         if mask is not None:
             if mask.shape != gray.shape or mask.dtype != np.uint8:
                 raise InputError(
@@ -46,8 +46,7 @@ class OpenCVFeatures:
                 )
             column, row = np.floor(found.xy + 0.5).astype(int).T
             found = found.select(mask[row.clip(0, len(mask) - 1), column.clip(0, mask.shape[1] - 1)] != 0)
-        found = found.select(np.arange(len(found.xy))[: self.limit])
-        return tuple(to_opencv(found._replace(angle=np.zeros(len(found.xy))) if self.upright else found))
+        return tuple(to_opencv(found.select(np.arange(len(found.xy))[: self.limit])))
 
     def compute(
         self, image: np.ndarray, keypoints: Sequence[cv2.KeyPoint], descriptors: object = None

@@ -1,6 +1,5 @@
 """Keypoints of one's own, from files: h5 in hloc's schema, npz with the same names, or text."""
 
-import zipfile
 from pathlib import Path
 
 import h5py
@@ -23,6 +22,8 @@ def read_keypoints(path: Path, name: str) -> Keypoints:
 
     Text: a line a keypoint, x y sigma [angle [response]], pixel centres at integers, the angle clockwise in degrees.
     """
+    if not path.is_file():
+        raise InputError(f"{path} does not exist.")
     if is_for_many(path):
         with opened(path) as file:
             group = file.get(name)
@@ -40,7 +41,7 @@ def _of_npz(path: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as file:
             return {key: file[key] for key in file.files}
-    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+    except Exception as error:  # a damaged file fails in whatever way its bytes lead to; an npy file is no mapping
         raise InputError(f"{path} is not a whole npz file: write it again.") from error
 
 

@@ -1,9 +1,11 @@
 """`sdgmnet match`."""
 
 import json
+import os
 from pathlib import Path
 
 import cv2
+import h5py
 import numpy as np
 import pytest
 
@@ -70,7 +72,9 @@ def test_a_folder_gives_hlocs_two_files(folder: Path, tmp_path: Path, capsys: py
     out = tmp_path / "out/matches.h5"
     words = ["match", str(folder), "-o", str(out), "--ratio", "0.9", *ROOTSIFT]
     assert main(words) == 0
-    assert sorted(one.name for one in out.parent.iterdir()) == ["features.h5", "matches.h5"]
+    assert sorted(one.name for one in out.parent.iterdir()) == ["features.h5", "matches.h5", "matches_pairs.txt"]
+    listed = (out.parent / "matches_pairs.txt").read_text().splitlines()
+    assert len(listed) == 6 and listed[0] == "sub/0.png sub/1.png"
     names = [f"sub/{number}.png" for number in range(4)]
     assert sorted(names_in(out, "matches")) == [f"sub-{i}.png/sub-{j}.png" for i in range(4) for j in range(i + 1, 4)]
     first, second = (read_features(out.with_name("features.h5"), name) for name in names[1:3])
@@ -113,8 +117,69 @@ def test_features_that_are_there_are_taken_as_they_are(
     write(folder / "new.png", picture(1, (100, 120)))
     assert main(["match", str(folder), "-o", str(tmp_path / "matches.h5"), *ROOTSIFT]) == 2
     assert "lacks some of the pictures, and was made in another way" in capsys.readouterr().err
+    for words in (["--descriptor", "sift"], ["--limit", "8"], ["--upright"], ["--size", "100"], ["--as-stored"]):
+        assert main(["match", str(folder), "-o", str(tmp_path / "other.h5"), *words]) == 2
+        assert "features.h5 was made in another way" in capsys.readouterr().err
     assert main(["match", str(folder), "-o", str(tmp_path / "matches.h5"), "--limit", "9", *ROOTSIFT]) == 0
     assert len(names_in(tmp_path / "matches.h5", "matches")) == 10
+
+
+def test_somebody_elses_features_are_read_and_never_added_to(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    features, rng = tmp_path / "disk.h5", np.random.default_rng(0)
+    with h5py.File(features, "w") as file:
+        for number in range(3):  # and none of the fourth picture
+            group = file.create_group(f"sub/{number}.png")
+            group["keypoints"], group["image_size"] = rng.uniform(0, 99, (20, 2)), np.array([180, 200])
+            group["descriptors"] = rng.normal(size=(128, 20)).astype(np.float32)
+    before = features.read_bytes()
+    words = ["match", str(folder), "-o", str(tmp_path / "m.h5"), "--features", str(features)]
+    assert main(words) == 0
+    assert "lacks sub/3.png" in capsys.readouterr().err
+    assert len(names_in(tmp_path / "m.h5", "matches")) == 3
+    assert main([*words, *ROOTSIFT]) == 2
+    assert "--descriptor says nothing about it" in capsys.readouterr().err
+    assert main(["describe", str(folder), "-o", str(features), *ROOTSIFT, "--overwrite"]) == 2
+    assert "was not written here" in capsys.readouterr().err
+    assert features.read_bytes() == before
+    with h5py.File(features, "a") as file:
+        file["sub/0.png/keypoints"][...] = 1
+    assert main(words) == 2  # those matches are of other features
+    assert "made in another way" in capsys.readouterr().err
+
+
+def test_matches_of_features_that_are_gone_are_not_kept(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["match", str(folder), "-o", str(tmp_path / "m.h5"), *ROOTSIFT]
+    assert main(words) == 0
+    write(folder / "sub/0.png", picture(7, (60, 60)))
+    assert main(["describe", str(folder), "-o", str(tmp_path / "features.h5"), *ROOTSIFT, "--overwrite"]) == 0
+    assert main(words) == 2
+    assert "made in another way" in capsys.readouterr().err
+    assert main([*words, "--overwrite"]) == 0
+    count = len(read_features(tmp_path / "features.h5", "sub/0.png").keypoints.xy)
+    assert read_matches(tmp_path / "m.h5", "sub/0.png", "sub/1.png")[0][:, 0].max(initial=0) < count
+
+
+def test_a_file_of_features_does_not_become_one_of_matches(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "f.h5")
+    assert main(["describe", str(folder), "-o", out, *ROOTSIFT]) == 0
+    words = ["match", str(folder), "-o", out, "--features", str(tmp_path / "g.h5"), *ROOTSIFT, "--overwrite"]
+    assert main(words) == 2
+    assert "holds features, not matches" in capsys.readouterr().err
+    assert len(names_in(tmp_path / "f.h5")) == 4
+
+
+@pytest.mark.parametrize("name", ["a_$_b$.png", "10$%.png", os.fsdecode(b"caf\xe9.png")])
+def test_odd_names_are_drawn(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(cv2.imencode(".png", picture(1))[1].tobytes())
+    assert main(["match", str(path), str(path), "-o", str(tmp_path / "m.png"), *ROOTSIFT]) == 0
+    assert (tmp_path / "m.png").exists()
 
 
 def test_broken_pictures_are_left_out_of_pairs(

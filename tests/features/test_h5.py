@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -151,6 +152,46 @@ def test_what_is_no_h5_file_is_said_and_left_alone(tmp_path: Path) -> None:
         Store(tmp_path, "features")
     with pytest.raises(InputError, match="does not exist"):
         read_features(tmp_path / "none.h5", "a")
+
+
+def test_what_others_put_into_the_file_stays(tmp_path: Path) -> None:
+    path = tmp_path / "f.h5"
+    for _ in range(2):
+        with Store(path, "features", {"limit": 1}) as store:
+            for name in ("a/1.jpg", "a/2.jpg", "b.jpg"):
+                if name == "a/1.jpg" or name not in store:
+                    store.add(name, features_to_arrays(some_features(5)))
+        with h5py.File(path, "a") as file:
+            file.require_group("a/1.jpg").parent.require_dataset("global", (3,), "f4")
+            file.require_dataset("more/words", (2,), "i8")
+    found = groups(path)
+    assert set(found) == {"a", "a/1.jpg", "a/2.jpg", "b.jpg", "more"} and "global" in found["a"]
+
+
+def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "f.h5"
+    with Store(path, "features") as store:
+        store.add("1.jpg", features_to_arrays(some_features(5)))
+    before = path.read_bytes()
+    monkeypatch.setattr(h5.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    with pytest.raises(InputError, match="the disk is full"), Store(path, "features") as store:
+        store.add("2.jpg", features_to_arrays(some_features(5)))
+    assert path.read_bytes() == before
+    monkeypatch.undo()
+    with Store(path, "features"):
+        pass
+    assert sorted(names_in(path)) == ["1.jpg", "2.jpg"]  # it waited beside the file
+
+
+def test_begun_anew_the_old_file_stays_until_there_is_something_new(tmp_path: Path) -> None:
+    path = tmp_path / "f.h5"
+    with Store(path, "features", {"limit": 1}) as store:
+        store.add("1.jpg", features_to_arrays(some_features(5)))
+    before = path.read_bytes()
+    with Store(path, "features", {"limit": 2}, overwrite=True) as store:
+        assert "1.jpg" not in store and path.read_bytes() == before
+        store.add("2.jpg", features_to_arrays(some_features(5)))
+        assert names_in(path) == ["2.jpg"]
 
 
 def test_nothing_added_is_no_file(tmp_path: Path) -> None:

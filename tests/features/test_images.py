@@ -51,3 +51,12 @@ def test_cut_off_is_seen_although_a_thumbnail_ends_whole() -> None:
     assert not is_cut_off(whole)
     assert is_cut_off(whole[:-40])
     assert not is_cut_off(whole + b"appended by the camera")
+    assert not is_cut_off(coded[:2] + b"\xff\xff" + coded[2:])  # bytes that fill are allowed before a mark
+    assert not is_cut_off(coded[:2] + b"\x00" + coded[2:])  # what cannot be followed is left to the decoder
+
+
+@pytest.mark.parametrize("shift", [0, 2, 4, 8])
+def test_sixteen_bits_are_read_by_those_in_use(tmp_path: Path, shift: int) -> None:
+    gray = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    cv2.imwrite(str(tmp_path / "deep.png"), gray.astype(np.uint16) << shift)
+    np.testing.assert_array_equal(read_gray(tmp_path / "deep.png"), gray)

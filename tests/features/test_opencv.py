@@ -123,6 +123,7 @@ def test_upright(picture: np.ndarray) -> None:
     ours = OpenCVFeatures("rootsift", limit=20, upright=True)
     keypoints, descriptors = ours.detectAndCompute(picture)
     assert {one.angle for one in keypoints} == {0.0}
+    assert len({(one.pt, one.size) for one in keypoints}) == 20
     np.testing.assert_allclose(
         descriptors, describe(picture, descriptor="rootsift", limit=20, upright=True).descriptors, atol=1e-5
     )

@@ -50,6 +50,12 @@ def test_what_is_wrong_with_an_npz_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "bad.npz").write_text("no archive")
     with pytest.raises(InputError, match="not a whole npz file"):
         read_keypoints(tmp_path / "bad.npz", "")
+    np.save(tmp_path / "array.npy", np.zeros((3, 2)))
+    (tmp_path / "array.npy").rename(tmp_path / "bad.npz")
+    with pytest.raises(InputError, match="not a whole npz file"):
+        read_keypoints(tmp_path / "bad.npz", "")
+    with pytest.raises(InputError, match="does not exist"):
+        read_keypoints(tmp_path / "none.npz", "")
     np.savez(tmp_path / "without.npz", keypoints=np.zeros((3, 2)))
     with pytest.raises(InputError, match="must hold keypoints .N, 2. and scales"):
         read_keypoints(tmp_path / "without.npz", "")
