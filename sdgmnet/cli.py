@@ -16,7 +16,8 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "demo": Command(
-        "sdgmnet.commands.demo:main", "Train on embedded pictures for a few minutes and look at what was learned."
+        "sdgmnet.commands.demo:main",
+        "Match a pair of pictures, then train for a few minutes and look at what was learned.",
     ),
     "describe": Command("sdgmnet.commands.describe:main", "Keypoints and descriptors of pictures, as an h5 file."),
     "match": Command("sdgmnet.commands.match:main", "Match two pictures and draw it, or all pairs of a folder."),

@@ -38,6 +38,7 @@ def split_label(text: str) -> tuple[str, str]:
 
 def identity(spec: str) -> str:
     """What tells a contender from all others, whatever comes to lie at the same path: its name, and a digest of its weights."""
+    _, spec = split_label(spec)
     if spec in HANDCRAFTED:
         return spec
     path = Path(spec.removeprefix(TFEAT)) if spec.startswith(TFEAT) else find_weights(spec)

@@ -13,9 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sdgmnet.data.demo import read_demo
+from sdgmnet.data.demo import read_picture
 from sdgmnet.encoders import SDGMNet
 from sdgmnet.errors import InputError
+from sdgmnet.features.keypoints import detect
+from sdgmnet.features.patches import cut_patches
 from sdgmnet.files import new_file
 from sdgmnet.inference import describe_patches
 
@@ -73,9 +75,10 @@ def export_onnx(encoder: SDGMNet, path: Path | str, card: dict[str, Any] | None 
 
 
 def halved(encoder: SDGMNet) -> SDGMNet:
-    """The encoder with its weights in half precision, for storage, if the embedded patches get the same descriptors by it."""
+    """The encoder with its weights in half precision, for storage, if patches of a real picture get the same descriptors."""
     half = copy.deepcopy(encoder).half()
-    patches = np.concatenate([patchset.patches[:1000] for patchset in read_demo()])
+    picture = read_picture("camera.png")
+    patches = cut_patches(picture, detect(picture, 1000))
     change = np.abs(describe_patches(encoder, patches) - describe_patches(copy.deepcopy(half).float(), patches)).max()
     if not change <= HALF_AGREES:
         raise InputError(

@@ -36,7 +36,7 @@ ALLOWED = {
     "features.kornia": {"features.keypoints", "features.patches"},
     "features.colmap": {"features.describe", "features.keypoints", "reconstruction"},
     "features.compact": set(),
-    "export": {"data", "encoders", "inference", "pretrained"},
+    "export": {"data", "encoders", "features.keypoints", "features.patches", "inference", "pretrained"},
     "features.match": {"features.describe", "native"},
     "features.h5": {"features.describe", "features.keypoints", "features.match"},
     "features.own_keypoints": {"features.h5", "features.keypoints"},

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sdgmnet.contenders import parse_contender
+from sdgmnet.contenders import identity, parse_contender
 from sdgmnet.encoders import SDGMNet
 from sdgmnet.errors import InputError
 from sdgmnet.handcrafted import rootsift, sift
@@ -89,3 +89,13 @@ def test_missing_weights_are_named(tmp_path: Path) -> None:
         parse_contender(f"mine={tmp_path / 'gone.safetensors'}")
     with pytest.raises(InputError, match="best.safetensors does not exist"):
         parse_contender(str(tmp_path))
+
+
+def test_identity_is_of_the_weights_and_not_of_their_place(tmp_path: Path) -> None:
+    for folder, seed in (("one", 0), ("two", 0), ("three", 1)):
+        torch.manual_seed(seed)
+        save_encoder(SDGMNet(), tmp_path / folder / "run" / "best.safetensors", {})
+    one, two, three = (identity(str(tmp_path / folder / "run")) for folder in ("one", "two", "three"))
+    assert one == two != three
+    assert identity(f"mine={tmp_path / 'one' / 'run'}") == one
+    assert identity("x=sift") == identity("sift") == "sift"

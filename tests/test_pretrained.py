@@ -250,6 +250,15 @@ def test_exported_weights_are_half_as_large_and_describe_alike(tmp_path: Path, s
     assert {value.dtype for value in loaded.state_dict().values()} == {torch.float32, torch.int64}
 
 
+def test_nothing_is_exported_over_itself(tmp_path: Path, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "weights", str(saved), "-o", str(saved)]) == 2
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "log.jsonl").touch()
+    assert main(["export", "weights", str(saved), "-o", str(tmp_path / "run")]) == 2
+    shown = capsys.readouterr().err
+    assert "is what is to be exported" in shown and "is the folder of a training run" in shown
+
+
 def test_exported_folder_is_in_hugging_faces_layout(tmp_path: Path, saved: Path, encoder: SDGMNet) -> None:
     assert main(["export", "weights", str(saved), "-o", str(tmp_path / "folder"), "--full"]) == 0
     loaded = SDGMNet.from_pretrained(tmp_path / "folder")

@@ -16,6 +16,8 @@ from sdgmnet.benchmarks import speed
 from sdgmnet.benchmarks.speed import Timing
 from sdgmnet.data.motorcycle import read_motorcycle
 from sdgmnet.errors import InputError
+from sdgmnet.features.images import read_gray
+from sdgmnet.features.keypoints import detect
 from sdgmnet.report import deliver
 from sdgmnet.training.engine import choose_engine
 
@@ -83,6 +85,11 @@ def _run(name: str, words: list[str], parts: Sequence[Any]) -> None:
     for field, least in (("repeats", 1), ("pairs", 2), ("patches", 1), ("memory_patches", 1), ("descriptors", 2)):
         if getattr(arguments, field) < least:
             raise InputError(f"--{field.replace('_', '-')} must be at least {least}, not {getattr(arguments, field)}.")
+    if len(arguments.images) not in (0, 2):
+        raise InputError(f"--images takes two pictures, not {len(arguments.images)}.")
+    for path in arguments.images:
+        if not len(detect(read_gray(path), 1).xy):
+            raise InputError(f"{path} has no keypoints: take another picture.")
     rows: Rows = []
     for part in parts:
         rows += part(arguments)
@@ -172,8 +179,6 @@ def _match(arguments: BenchArguments) -> Rows:
 
 
 def _pictures(arguments: BenchArguments) -> Rows:
-    if len(arguments.images) not in (0, 2):
-        raise InputError(f"--images takes two pictures, not {len(arguments.images)}.")
     with tempfile.TemporaryDirectory() as folder:
         paths = (arguments.images[0], arguments.images[1]) if arguments.images else _megapixel_pair(Path(folder))
         stages, script, keypoints = speed.pictures(paths, arguments.repeats)

@@ -58,11 +58,11 @@ def main(words: list[str]) -> None:
     )
     console, began = Console(stderr=True), time.monotonic()
     run = arguments.out / "run"
-    remove_earlier_run(run)
     match_motorcycle(arguments.out)
     console.print(
         f"{arguments.out}/matches.png and matches_sift.png show them. Now a net that knows nothing yet learns."
     )
+    remove_earlier_run(run)
     console.print("Cutting patches from scikit-image's pictures ...")
     sources = open_sources(config.data)
     train(config, run, sources=sources, console=console)

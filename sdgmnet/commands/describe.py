@@ -46,7 +46,7 @@ class DescribeArguments:
     limit: int | None = None
     """At most so many keypoints a picture, strongest first; all where it is left out."""
     upright: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Take pictures as they stand: every angle is 0, and a place gives one keypoint."""
+    """Take pictures as they stand: every angle is 0, and a place that is detected gives one keypoint."""
     as_stored: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Do not turn pictures as the camera's note says: hloc and COLMAP take the pixels as they lie in the file."""
     size: int = SIZE
@@ -126,6 +126,8 @@ def describe_into(
     if keypoints is not None:
         if not keypoints.is_file():
             raise InputError(f"{keypoints} does not exist.")
+        if keypoints.resolve() == out.resolve():
+            raise InputError(f"{out} is read for its keypoints and cannot be written at once: choose another -o.")
         note["keypoints"] = f"{keypoints.name} {digest(keypoints)}"
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
     began, counted, broken = time.perf_counter(), 0, 0

@@ -96,8 +96,6 @@ class MatchingArguments:
 def matching(words: list[str]) -> None:
     arguments = tyro.cli(MatchingArguments, prog="sdgmnet evaluate matching", args=words)
     contenders = parse_contenders(arguments.contenders)
-    if arguments.compact:
-        contenders = [form for one in contenders for form in (one, *compact_forms(one))]
     if arguments.keypoints < 1 or not 0 < arguments.near < float("inf"):
         raise InputError("--keypoints must be at least 1 and --near a positive number.")
     sequences = read_sequences(arguments.root)
@@ -105,6 +103,9 @@ def matching(words: list[str]) -> None:
     if unknown:
         raise InputError(f"{arguments.root} holds no sequence named {', '.join(sorted(unknown))}.")
     sequences = [one for one in sequences if not arguments.sequences or one.name in arguments.sequences]
+    if arguments.compact:
+        patches = read_demo()[0].patches
+        contenders = [form for one in contenders for form in (one, *compact_forms(one, patches))]
     pairs = sum(len(one.others) for one in sequences)
     results = []
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=Console(stderr=True)) as progress:
@@ -127,9 +128,8 @@ def matching(words: list[str]) -> None:
     deliver(content, header, body, arguments.out, arguments.json, title=title)
 
 
-def compact_forms(contender: Contender) -> list[Contender]:
-    """The contender with a byte a number, and with 64 of them."""
-    patches = read_demo()[0].patches
+def compact_forms(contender: Contender, patches: np.ndarray) -> list[Contender]:
+    """The contender with a byte a number, and with 64 of them along axes fitted to the patches."""
     projection = compact.fit_projection(compact.unit(contender.describe(patches)))
 
     def in_bytes(describe: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:

@@ -1,6 +1,7 @@
 """`sdgmnet export ...`."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import tyro
 
@@ -43,7 +44,8 @@ class WeightsArguments:
         sdgmnet export weights runs/mine -o mine.safetensors
         sdgmnet export weights runs/mine -o mine --full
 
-    Half precision is refused where a number of some descriptor would change by more than 0.001.
+    Half precision is refused where a number of a descriptor changes by more than 0.001; this is tried on a picture that comes
+    with pip install 'sdgmnet[demo]'.
     """
 
     weights: tyro.conf.Positional[str]
@@ -61,6 +63,7 @@ def weights(words: list[str]) -> None:
     from sdgmnet.export import halved
     from sdgmnet.pretrained import load_encoder, save_encoder, save_folder
 
+    refuse_to_lose(arguments.weights, arguments.out)
     encoder, card = load_encoder(arguments.weights)
     if not arguments.full:
         encoder = halved(encoder)
@@ -71,3 +74,13 @@ def weights(words: list[str]) -> None:
     else:
         save_folder(encoder, arguments.out, card)
     print(f"Written to {arguments.out}.")
+
+
+def refuse_to_lose(weights: str, out: Path) -> None:
+    """Neither the weights themselves nor the folder of a run is written over."""
+    from sdgmnet.pretrained import find_weights
+
+    if out.exists() and out.resolve() == find_weights(weights).resolve():
+        raise InputError(f"{out} is what is to be exported: choose another -o.")
+    if out.is_dir() and (out / "log.jsonl").exists():
+        raise InputError(f"{out} is the folder of a training run: choose another -o.")

@@ -48,8 +48,9 @@ class MatchArguments:
         sdgmnet match a.jpg b.jpg -o matches.png --verify homography
         sdgmnet match photos -o matches.h5
 
-    Two pictures give counts, times and a picture of the matches. A folder gives hloc's files: matches.h5, and features.h5
-    beside it unless --features says otherwise. After an interruption of any kind, start the same command again.
+    Two pictures give counts, times and a picture of the matches. A folder gives hloc's files: matches.h5, and beside it
+    matches_pairs.txt unless --pairs is given, and features.h5 unless --features says otherwise. After an interruption of any kind,
+    start the same command again.
     """
 
     images: tyro.conf.Positional[tuple[Path, ...]]
@@ -72,7 +73,7 @@ class MatchArguments:
     limit: int | None = None
     """At most so many keypoints a picture, strongest first; all where it is left out."""
     upright: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Take pictures as they stand: every angle is 0, and a place gives one keypoint."""
+    """Take pictures as they stand: every angle is 0, and a place that is detected gives one keypoint."""
     as_stored: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Do not turn pictures as the camera's note says: hloc and COLMAP take the pixels as they lie in the file."""
     size: int | None = None
@@ -80,7 +81,8 @@ class MatchArguments:
     pairs: Path | None = None
     """Of a folder: a text file, two names a line. All pairs where it is left out."""
     features: Path | None = None
-    """Of a folder: the h5 file of features, whatever made it; pictures that it lacks are described and added."""
+    """Of a folder: the h5 file of features. Pictures that it lacks are described as the others were and added; to the files of
+    other programs nothing is added."""
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Match pairs again that the file holds already. A file made with other options begins anew."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -89,7 +91,9 @@ class MatchArguments:
 
 def main(words: list[str]) -> None:
     arguments = tyro.cli(MatchArguments, prog="sdgmnet match", args=words)
-    check_describing(arguments.limit, arguments.size or SIZE)
+    check_describing(arguments.limit, SIZE if arguments.size is None else arguments.size)
+    if arguments.tolerance is not None and arguments.verify == "none":
+        raise InputError("--tolerance is for --verify homography or fundamental.")
     if arguments.ratio is not None and not 0 < arguments.ratio <= 1:
         raise InputError(f"--ratio lies in (0, 1], not {arguments.ratio}.")
     if arguments.tolerance is not None and not 0 < arguments.tolerance < float("inf"):
@@ -130,7 +134,7 @@ def match_two(arguments: MatchArguments) -> None:
         raise InputError(f"{arguments.out}: two pictures give a picture, whose name ends in .png.")
     clock = Clock()
     with clock.stage("loading the descriptor"):
-        contender = as_contender(arguments.descriptor or ALIAS)
+        contender = as_contender(ALIAS if arguments.descriptor is None else arguments.descriptor)
     first, second = (describe_in_stages(path, contender, arguments, clock) for path in arguments.images)
     with clock.stage("matching"):
         matches = match(first, second, mutual=arguments.mutual, ratio=arguments.ratio)
@@ -160,7 +164,7 @@ def describe_in_stages(path: Path, contender: Contender, arguments: MatchArgumen
     """As `describe`, with a look at the clock between its steps."""
     with clock.stage("reading"):
         whole = read_gray(path, upright=not arguments.as_stored)
-        gray = shrink(whole, arguments.size or SIZE)
+        gray = shrink(whole, SIZE if arguments.size is None else arguments.size)
     sizes = [(one.shape[1], one.shape[0]) for one in (gray, whole)]
     with clock.stage("finding keypoints"):
         keypoints = detect(gray, arguments.limit, upright=arguments.upright)
@@ -198,7 +202,7 @@ def draw(arguments: MatchArguments, first: Features, second: Features, matches: 
     images = [read_color(path, upright=not arguments.as_stored) for path in arguments.images]
     places = [one.keypoints.xy[matches.pairs[:, k]] for k, one in enumerate((first, second))]
     names = " and ".join(plain_name(path.name) for path in arguments.images)
-    title = f"{names}, {arguments.descriptor or ALIAS}: {len(matches.pairs)} matches"
+    title = f"{names}, {ALIAS if arguments.descriptor is None else arguments.descriptor}: {len(matches.pairs)} matches"
     if arguments.verify != "none":
         title += f", {int(verified.inlier.sum())} explained by one {called(arguments.verify)}"
     draw_matches(
@@ -217,6 +221,8 @@ class Pair(NamedTuple):
 
 
 def match_folder(arguments: MatchArguments) -> None:
+    if arguments.json:
+        raise InputError("--json is for two pictures.")
     if arguments.out is None or arguments.out.suffix.lower() not in (".h5", ".hdf5"):
         raise InputError("a folder's matches go into an h5 file: give its name, as in -o matches.h5.")
     features = arguments.features or arguments.out.with_name("features.h5")
@@ -255,41 +261,50 @@ def match_folder(arguments: MatchArguments) -> None:
     words = [f"{number_of(len(todo), 'pair')} matched ({counted} matches, {time.perf_counter() - began:.1f} s)"]
     words += [f"{len(pairs) - len(todo)} in the file already"] * (len(pairs) > len(todo))
     print(f"{arguments.out}: {', '.join(words)}.")
-    listed = arguments.out.with_name(f"{arguments.out.stem}_pairs.txt")
-    write_text(listed, "".join(f"{pair.first} {pair.second}\n" for pair in pairs))
-    print(f"{listed}: their names, as hloc wants them.")
+    if arguments.pairs is None:
+        list_pairs(arguments.out.with_name(f"{arguments.out.stem}_pairs.txt"), pairs)
+
+
+def list_pairs(path: Path, pairs: list[Pair]) -> None:
+    """hloc's list: two names a line, which spaces in a name would make three."""
+    spaced = [name for pair in pairs for name in pair if len(name.split()) > 1]
+    if spaced:
+        print(f"{path} is not written: hloc's list of pairs has no place for spaces, as in {spaced[0]}.")
+        return
+    write_text(path, "".join(f"{pair.first} {pair.second}\n" for pair in pairs))
+    print(f"{path}: their names, as hloc wants them.")
 
 
 def described(features: Path, pictures: Pictures, arguments: MatchArguments) -> set[str]:
     """The pictures of which the file holds features, after what it lacks was added in the way the others were made."""
     options: dict[str, Any] = {
-        "descriptor": arguments.descriptor or ALIAS,
+        "descriptor": ALIAS if arguments.descriptor is None else arguments.descriptor,
         "limit": arguments.limit,
         "upright": arguments.upright,
         "as_stored": arguments.as_stored,
-        "size": arguments.size or SIZE,
+        "size": SIZE if arguments.size is None else arguments.size,
     }
     if not features.exists():
         return set(describe_into(features, pictures, **options))
     before = h5.read_note(features)
     there = set(h5.names_in(features)) & set(pictures)
     asked = [key for key in options if getattr(arguments, key) not in (None, False)]
-    if before is None:  # somebody else's
-        if asked:
-            raise InputError(f"{features} was not written here: --{asked[0].replace('_', '-')} says nothing about it.")
-        for name in sorted(set(pictures) - there):
-            Console(stderr=True, highlight=False, soft_wrap=True).print(
-                f"{features} lacks {name}. Left out.", markup=False
-            )
-        return there
-    made, wanted = json.loads(before), features_note(**options)
-    is_otherwise = any(made.get(key) != wanted[key] for key in asked)
-    if is_otherwise or (len(there) < len(pictures) and made != wanted):
+    if before is None and asked:
+        raise InputError(f"{features} was not written here: --{asked[0].replace('_', '-')} says nothing about it.")
+    made, wanted = json.loads(before or "{}"), features_note(**options)
+    if any(made.get(key) != wanted[key] for key in asked):
         raise InputError(
-            f"{features} {'was' if is_otherwise else 'lacks some of the pictures, and was'} made in another way "
-            f"({h5.said(before)}): give these options, or another --features."
+            f"{features} was made in another way ({h5.said(str(before))}): give these options, or another --features."
         )
-    return there if len(there) == len(pictures) else set(describe_into(features, pictures, **options))
+    if len(there) < len(pictures):
+        options |= {key: made[key] for key in made if key in options and key != "descriptor"}
+        if made == features_note(**options):
+            return set(describe_into(features, pictures, **options))
+        # Not made here, or by weights or keypoints that are not at hand.
+        errors = Console(stderr=True, highlight=False, soft_wrap=True)
+        for name in sorted(set(pictures) - there):
+            errors.print(f"{features} lacks {name}. Left out.", markup=False)
+    return there
 
 
 def is_there(store: h5.Store, pair: Pair) -> bool:

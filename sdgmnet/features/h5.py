@@ -71,6 +71,10 @@ class Store:
         sources = [self.path] if self.path.exists() else []
         sources += self._left_over()
         others = [note for source in sources if (note := read_note(source)) not in (None, self.note)]
+        if others and not overwrite and all(same_but_stamp(other, self.note) for other in others):
+            raise InputError(
+                f"{self.path} was made of features that were described again since: make it anew with --overwrite."
+            )
         if others and not overwrite:
             raise InputError(
                 f"{self.path} was made in another way ({said(others[0])}; now {said(self.note)}): choose another -o, or begin "
@@ -145,10 +149,10 @@ class Store:
                 if keeps and not replaced:
                     shutil.copyfile(self.path, part)
                 with h5py.File(part, "a") as file:
-                    file.attrs[NOTE], file.attrs[STAMP] = self.note, self.stamp
                     if keeps and replaced:  # without them: what is removed from an h5 file leaves a hole
                         with opened(self.path) as before:
                             copy_all_but(before, file, replaced)
+                    file.attrs[NOTE], file.attrs[STAMP] = self.note, self.stamp
                     for place, names in new.items():
                         copy_groups(place, file, names)
             self.is_anew = False
@@ -195,14 +199,17 @@ def demand_room(path: Path, parts: list[Path]) -> None:
 
 def copy_all_but(source: h5py.Group, target: h5py.Group, left_out: set[str], below: str = "") -> None:
     """Everything, whoever wrote it, but the groups of these names."""
-    for key, found in source.items():
-        name = f"{below}{key}"
+    target.attrs.update(source.attrs)
+    for key in source:
+        name, link = f"{below}{key}", source.get(key, getlink=True)
         if name in left_out:
             continue
-        if isinstance(found, h5py.Group) and any(one.startswith(f"{name}/") for one in left_out):
-            copy_all_but(found, target.require_group(key), left_out, f"{name}/")
+        if not isinstance(link, h5py.HardLink):
+            target[key] = link
+        elif isinstance(source[key], h5py.Group) and any(one.startswith(f"{name}/") for one in left_out):
+            copy_all_but(source[key], target.require_group(key), left_out, f"{name}/")
         else:
-            source.copy(found, target, key)
+            source.copy(key, target, key)
 
 
 def copy_groups(source: Path, target: h5py.File, names: Any) -> None:
@@ -245,8 +252,15 @@ def stamp_of(path: Path) -> str:
     return f"{path.stat().st_size}-{path.stat().st_mtime_ns}" if stamp is None else str(stamp)
 
 
+def same_but_stamp(one: str, other: str) -> bool:
+    first, second = (dict(json.loads(note), stamp=None) for note in (one, other))
+    return first == second
+
+
 def said(note: str) -> str:
-    parts = {key: value for key, value in json.loads(note).items() if key != "stamp"}
+    """A note in words. That of matches holds the note of their features."""
+    parts = {key: value for key, value in json.loads(note).items() if key not in ("stamp", "features")}
+    parts = json.loads(json.loads(note).get("features") or "{}") | parts
     return ", ".join(f"{key} {value}" for key, value in parts.items() if value not in (None, False)) or "as it comes"
 
 

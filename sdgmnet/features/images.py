@@ -14,23 +14,23 @@ class Unreadable(ValueError):
 
 def read_gray(path: Path | str, *, upright: bool = True) -> np.ndarray:
     """(H, W) uint8, turned as EXIF says; `upright=False` for pictures whose pixels are to be taken as they are stored."""
-    flags = cv2.IMREAD_GRAYSCALE | (0 if upright else cv2.IMREAD_IGNORE_ORIENTATION)
-    try:
-        picture = read_picture(Path(path), flags | cv2.IMREAD_ANYDEPTH)
-        if picture.dtype == np.uint16:
-            return eight_bits(picture)
-        return picture if picture.dtype == np.uint8 else read_picture(Path(path), flags)
-    except Unreadable as error:
-        raise InputError(f"{path} {error}: replace or remove it.") from error
+    return _read_bytes(Path(path), cv2.IMREAD_GRAYSCALE, upright)
 
 
 def read_color(path: Path | str, *, upright: bool = True) -> np.ndarray:
     """(H, W, 3) uint8 in RGB, turned as EXIF says unless `upright=False`."""
+    return cv2.cvtColor(_read_bytes(Path(path), cv2.IMREAD_COLOR, upright), cv2.COLOR_BGR2RGB)
+
+
+def _read_bytes(path: Path, mode: int, upright: bool) -> np.ndarray:
+    flags = mode | (0 if upright else cv2.IMREAD_IGNORE_ORIENTATION)
     try:
-        picture = read_picture(Path(path), cv2.IMREAD_COLOR | (0 if upright else cv2.IMREAD_IGNORE_ORIENTATION))
+        picture = read_picture(path, flags | cv2.IMREAD_ANYDEPTH)
+        if picture.dtype == np.uint16:
+            return eight_bits(picture)
+        return picture if picture.dtype == np.uint8 else read_picture(path, flags)
     except Unreadable as error:
         raise InputError(f"{path} {error}: replace or remove it.") from error
-    return cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)
 
 
 def eight_bits(pixels: np.ndarray) -> np.ndarray:

@@ -131,6 +131,8 @@ def test_own_keypoints_and_own_weights(photos: Path, tmp_path: Path, capsys: pyt
     assert run(photos / "a.png", "--keypoints", tmp_path / "huge.txt", "-o", tmp_path / "huge.h5") == 0
     assert run(photos, "--keypoints", tmp_path / "points.txt", "-o", tmp_path / "x.h5") == 2
     assert "is about one picture, but 3 are given" in capsys.readouterr().err
+    assert run(photos / "a.png", "--keypoints", tmp_path / "own.h5", "-o", tmp_path / "own.h5", "--overwrite") == 2
+    assert "is read for its keypoints" in capsys.readouterr().err
     assert run(photos / "a.png", "--keypoints", tmp_path / "own.h5", "-o", tmp_path / "again.h5") == 0
     np.testing.assert_allclose(read_features(tmp_path / "again.h5", "a.png").keypoints.xy, [[80, 60], [40, 50]])
 

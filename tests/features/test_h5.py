@@ -156,7 +156,7 @@ def test_what_is_no_h5_file_is_said_and_left_alone(tmp_path: Path) -> None:
 
 def test_what_others_put_into_the_file_stays(tmp_path: Path) -> None:
     path = tmp_path / "f.h5"
-    for _ in range(2):
+    for _ in range(3):
         with Store(path, "features", {"limit": 1}) as store:
             for name in ("a/1.jpg", "a/2.jpg", "b.jpg"):
                 if name == "a/1.jpg" or name not in store:
@@ -164,7 +164,13 @@ def test_what_others_put_into_the_file_stays(tmp_path: Path) -> None:
         with h5py.File(path, "a") as file:
             file.require_group("a/1.jpg").parent.require_dataset("global", (3,), "f4")
             file.require_dataset("more/words", (2,), "i8")
+            file.attrs["mine"] = file["a"].attrs["camera"] = "kept"
+            if "gone" not in list(file):
+                file["gone"] = h5py.SoftLink("/nowhere")
     found = groups(path)
+    with h5py.File(path) as file:
+        assert file.attrs["mine"] == file["a"].attrs["camera"] == "kept"
+        assert isinstance(file.get("gone", getlink=True), h5py.SoftLink)
     assert set(found) == {"a", "a/1.jpg", "a/2.jpg", "b.jpg", "more"} and "global" in found["a"]
 
 
