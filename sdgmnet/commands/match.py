@@ -49,7 +49,7 @@ class MatchArguments:
         sdgmnet match photos -o matches.h5
 
     Two pictures give counts, times and a picture of the matches. A folder gives hloc's files: matches.h5, and beside it
-    matches_pairs.txt unless --pairs is given, and features.h5 unless --features says otherwise. After an interruption of any kind,
+    matches_pairs.txt unless --pairs is given, and features.h5 unless --features says otherwise. After an interruption,
     start the same command again.
     """
 
