@@ -14,7 +14,7 @@ from sdgmnet import pretrained
 from sdgmnet.cli import main
 from sdgmnet.encoders import SDGMNet
 from sdgmnet.errors import InputError
-from sdgmnet.pretrained import load_encoder, save_encoder
+from sdgmnet.pretrained import BEST, load_encoder, save_encoder, shipped_names
 
 CARD = {"trained_on": ["liberty"], "fpr": 0.0123, "note": "Größe"}
 
@@ -236,6 +236,18 @@ def test_what_cannot_be_saved_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Mine is no encoder"):
         Mine().save_pretrained(tmp_path / "mine")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_best_weights_ship_with_a_card() -> None:
+    assert shipped_names()[0] == BEST
+    encoder, card = load_encoder()
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(encoder.state_dict().values(), load_encoder(BEST)[0].state_dict().values(), strict=True)
+    )
+    assert card["loss"] == "sdgm" and card["fpr95"]["mean"] < 0.01 and "licence" in card["note"]
+    kept_out = {"bark", "bikes", "boat", "leuven", "v_churchill", "wall", "fountain", "sceaux"}
+    assert card["trained_on"] and not kept_out & {*card["trained_on"], *card["scenes"]}
 
 
 def test_exported_weights_are_half_as_large_and_describe_alike(tmp_path: Path, saved: Path, encoder: SDGMNet) -> None:

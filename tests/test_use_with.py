@@ -11,11 +11,8 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 import pytest
-import torch
 
-from sdgmnet import pretrained
 from sdgmnet.cli import main
-from sdgmnet.encoders import SDGMNet
 from sdgmnet.features.describe import describe
 from tests.reconstruction.planes import write_photos
 
@@ -36,13 +33,11 @@ def sections() -> dict[str, list[Block]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pictures and weights as the page expects them; the weights are random, which is enough for pictures so alike."""
+    """Pictures as the page expects them."""
     folder = tmp_path_factory.mktemp("use_with")
     _, second, third, _ = write_photos(folder / "photos", 4)
     for name, path in (("a.jpg", second), ("b.jpg", third)):
         cv2.imwrite(str(folder / name), cv2.imread(str(path)), [cv2.IMWRITE_JPEG_QUALITY, 98])
-    torch.manual_seed(0)
-    pretrained.save_encoder(SDGMNet(), folder / "weights" / f"{pretrained.BEST}.safetensors", {})
     return folder
 
 
@@ -66,7 +61,6 @@ def run(block: Block) -> dict[str, Any]:
 def test_section_runs(title: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if title in NEEDS and find_spec(NEEDS[title]) is None:
         pytest.skip(f"{NEEDS[title]} is not installed")
-    monkeypatch.setattr(pretrained, "SHIPPED", folder / "weights")
     monkeypatch.chdir(folder)
     blocks = sections()[title]
     assert blocks and all(block.language in ("python", "sh") for block in blocks)
