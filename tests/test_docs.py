@@ -3,8 +3,12 @@
 import importlib
 import re
 from pathlib import Path
+from typing import Any
 
+import cv2
 import pytest
+
+from sdgmnet.data.motorcycle import read_motorcycle
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -59,9 +63,16 @@ def test_links_lead_somewhere(document: str) -> None:
             assert ((REPOSITORY / document).parent / target).exists(), target
 
 
-def test_the_example_of_the_readme_runs() -> None:
+def test_the_examples_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    code = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)[0]
+    matching, code = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    pair = read_motorcycle()
+    for name, picture in (("a.jpg", pair.left), ("b.jpg", pair.right)):
+        cv2.imwrite(str(tmp_path / name), picture)
+    monkeypatch.chdir(tmp_path)
+    left: dict[str, Any] = {}
+    exec(matching, left)
+    assert len(left["found"]) > 500
     code = code.replace("range(100)", "range(2)").replace("(2, 64, 1", "(2, 4, 1").replace("1000", "10")
     names: dict[str, object] = {}
     exec(code, names)

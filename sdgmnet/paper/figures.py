@@ -144,13 +144,18 @@ def _fpr_panel(axis: Axes, evaluations: list[dict[str, Any]], references: dict[s
     if not evaluations:
         axis.text(0.5, 0.5, "nothing held out", ha="center", va="center", transform=axis.transAxes)
         return
+    found = [score for line in evaluations for score in line["fpr95"].values()]
+    lowest = 50 * min((score for score in found if score > 0), default=1e-4)  # where 0 is drawn: it has no logarithm
     for name in evaluations[0]["fpr95"]:
         if name != "mean" or len(evaluations[0]["fpr95"]) > 2:
-            scores = [100 * line["fpr95"][name] for line in evaluations]
+            scores = [max(100 * line["fpr95"][name], lowest) for line in evaluations]
             axis.plot([line["step"] for line in evaluations], scores, marker=".", label=name)
+    if 0 in found:
+        axis.set(ylabel="FPR@95 (%), 0 at the lower edge")
     for (name, score), style in zip(references.items(), ("--", ":", "-."), strict=False):
         axis.axhline(100 * score, color="black", linestyle=style, linewidth=1, label=name)
     axis.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
+    axis.yaxis.set_minor_locator(matplotlib.ticker.LogLocator(subs=(2, 5)))
     axis.yaxis.set_minor_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
     axis.legend(fontsize="small")
 
