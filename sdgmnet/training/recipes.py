@@ -21,7 +21,7 @@ RECIPES = {
             "batch_size": 512,
             "learning_rate": 0.5,
             "schedule": "cosine",
-            "dropout": 0.0,  # two million pairs are too few to learn by heart
+            "dropout": 0.0,
             "augmentation": "none",  # patches lie as their keypoints do; turned and mirrored ones have to be learnt besides
             "balance": "scenes",
         },
