@@ -28,6 +28,9 @@ COMMANDS: dict[str, Command] = {
     "evaluate matching": Command(
         "sdgmnet.commands.evaluate:matching", "Share of keypoints found again in pictures with known homographies."
     ),
+    "evaluate hpatches": Command(
+        "sdgmnet.commands.hpatches:main", "HPatches: patch verification, image matching, patch retrieval (Fig. 4)."
+    ),
     "data phototour": Command(
         "sdgmnet.commands.data:phototour", "UBC PhotoTour: convert original folders, or fetch them."
     ),
@@ -49,6 +52,7 @@ COMMANDS: dict[str, Command] = {
     "bench data": Command("sdgmnet.commands.bench:data", "Speed of making batches."),
     "bench match": Command("sdgmnet.commands.bench:match", "Speed of matching descriptors."),
     "bench pictures": Command("sdgmnet.commands.bench:pictures", "Speed of matching two pictures, stage by stage."),
+    "bench hpatches": Command("sdgmnet.commands.bench:hpatches", "Speed of HPatches' three tasks at full size."),
     "bench all": Command("sdgmnet.commands.bench:everything", "All of them, in one table."),
 }
 

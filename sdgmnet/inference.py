@@ -5,6 +5,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sdgmnet.encoders import Encoder, SDGMNet
@@ -27,7 +28,8 @@ def describe_patches(
     """Descriptors (N, D) float32, in order, of patches (N, S, S) or (N, 1, S, S).
 
     uint8 patches are read as 0..255, float ones as [0, 1]. S is the encoder's patch size, or twice that: then patches are
-    halved with the filter used in training. The encoder is left in the mode it was found in, on the device it is on.
+    halved with the filter used in training; or HPatches' 65. The encoder is left in the mode it was found in, on the device
+    it is on.
 
     engine: "eager" is torch as it is; "native" is our own C++ for the CPU, two to three times as fast and equal to it within
     1e-5, built in seconds on first use; "auto" is native wherever it can be had. Both work in chunks of `batch_size`.
@@ -76,15 +78,22 @@ def _plain(chunk: np.ndarray) -> np.ndarray:
 
 
 def prepare(patches: Tensor, patch_size: int) -> Tensor:
-    """(B, S, S) uint8 or float -> what the encoder takes: (B, 1, patch_size, patch_size) float32 in [0, 1]."""
+    """(B, S, S) uint8 or float -> what the encoder takes: (B, 1, patch_size, patch_size) float32 in [0, 1].
+
+    HPatches' 65 pixels are read as the published evaluations do, by OpenCV's bilinear filter over the whole patch.
+    """
     pixels = patches.float() / 255 if patches.dtype == torch.uint8 else patches.float()
-    return (pixels if pixels.shape[-1] == patch_size else halve(pixels))[:, None]
+    if pixels.shape[-1] == patch_size:
+        return pixels[:, None]
+    if pixels.shape[-1] == 2 * patch_size:
+        return halve(pixels)[:, None]
+    return F.interpolate(pixels[:, None], size=(patch_size, patch_size), mode="bilinear", align_corners=False)
 
 
 def check(encoder: Encoder, patches: np.ndarray | Tensor) -> None:
-    sides = (encoder.patch_size, 2 * encoder.patch_size)
+    sides = (encoder.patch_size, 2 * encoder.patch_size, 2 * encoder.patch_size + 1)
     if patches.ndim != 3 or patches.shape[1] != patches.shape[2] or patches.shape[1] not in sides:
-        sizes = " or ".join(f"{side} x {side}" for side in sides)
+        sizes = ", ".join(f"{side} x {side}" for side in sides[:-1]) + f" or {sides[-1]} x {sides[-1]}"
         raise InputError(f"patches must be (N, S, S) of {sizes} pixels, not {tuple(patches.shape)}.")
     floating = patches.is_floating_point() if isinstance(patches, Tensor) else patches.dtype.kind == "f"
     if not floating and patches.dtype not in (torch.uint8, np.dtype(np.uint8)):

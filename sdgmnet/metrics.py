@@ -69,3 +69,50 @@ def skewness(values: np.ndarray) -> float:
     """Third standardised moment: 0 for a symmetric distribution, positive with a tail to the right."""
     centred = np.asarray(values, dtype=np.float64) - np.mean(values)
     return float(np.mean(centred**3) / np.mean(centred**2) ** 1.5)
+
+
+def average_precision(scores: np.ndarray, labels: np.ndarray, positives: int | None = None) -> float:
+    """Area under precision over recall by trapezoids, as HPatches' own code has it (not the step sum of others).
+
+    scores (P,), large for alike; labels (P,), true for matching; the order of equal scores is that of the arrays.
+    positives: matching ones in all, where some were never found; they only enlarge the recall's denominator.
+    """
+    labels = _in_order(scores, labels)
+    total = int(labels.sum()) if positives is None else positives
+    if total < labels.sum():
+        raise InputError(f"{total} positives in all, but {int(labels.sum())} are labelled.")
+    ranks = np.flatnonzero(labels) + 1
+    return float(average_precision_of_ranks(ranks, total)) if total else 0.0
+
+
+def average_precision_of_ranks(ranks: np.ndarray, positives: int) -> np.ndarray:
+    r"""The same from the ranks (..., m), from 1 and ascending, of the matching ones that were found.
+
+    .. math:: AP = \frac{1}{P} \sum_j \frac{1}{2} \left(\frac{j - 1}{r_j - 1} + \frac{j}{r_j}\right)
+
+    where the first term is 1 for a match of rank 1: nothing found yet counts as a precision of 1.
+    """
+    ranks = np.asarray(ranks, dtype=np.float64)
+    number = np.arange(1, ranks.shape[-1] + 1)
+    before = np.where(ranks > 1, (number - 1) / np.maximum(ranks - 1, 1), 1.0)
+    return ((before + number / np.maximum(ranks, 1)) / 2).sum(axis=-1) / positives
+
+
+def roc_auc(scores: np.ndarray, labels: np.ndarray) -> float:
+    """Area under the receiver operating characteristic; equal scores keep the order of the arrays, as in HPatches' code."""
+    labels = _in_order(scores, labels)
+    positives, negatives = int(labels.sum()), int((~labels).sum())
+    if not positives or not negatives:
+        return 0.0
+    found_before = np.cumsum(labels)[~labels]
+    return float(found_before.sum() / (positives * negatives))
+
+
+def _in_order(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Labels (P,) bool by falling score."""
+    scores, labels = np.asarray(scores, dtype=np.float64).ravel(), np.asarray(labels).ravel().astype(bool)
+    if scores.shape != labels.shape:
+        raise InputError(f"{len(scores)} scores but {len(labels)} labels.")
+    if np.isnan(scores).any():
+        raise InputError("scores contain NaN: the descriptors are not finite.")
+    return labels[np.argsort(-scores, kind="stable")]

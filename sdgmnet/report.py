@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -38,6 +38,26 @@ def counting_bar(console: Console) -> Progress:
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+class Part(NamedTuple):
+    """One table of several."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def deliver_parts(results: Any, parts: Sequence[Part], out: Path | None, as_json: bool) -> None:
+    """Print all tables, or JSON; write them into `out` where given."""
+    if as_json:
+        print(json.dumps(results, indent=2))
+    else:
+        for part in parts:
+            print_table(part.header, part.rows, part.title)
+    if out is not None:
+        write_json(out / "results.json", results)
+        write_text(out / "table.md", "\n".join(f"{part.title}\n\n{markdown(part.header, part.rows)}" for part in parts))
 
 
 def deliver(

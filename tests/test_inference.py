@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -128,11 +129,11 @@ def test_no_patches(shape: tuple[int, ...], encoder: SDGMNet) -> None:
     assert descriptors.shape == (0, 128) and descriptors.dtype == np.float32
 
 
-@pytest.mark.parametrize("shape", [(2, 48, 48), (2, 64, 32), (64, 64), (2, 3, 64, 64), (2, 65, 65), (0,)])
+@pytest.mark.parametrize("shape", [(2, 48, 48), (2, 64, 32), (64, 64), (2, 3, 64, 64), (2, 66, 66), (0,)])
 def test_other_sizes_are_refused(shape: tuple[int, ...], encoder: SDGMNet) -> None:
     with pytest.raises(InputError) as caught:
         describe_patches(encoder, np.zeros(shape, dtype=np.uint8))
-    assert "32 x 32 or 64 x 64" in str(caught.value) and str(shape) in str(caught.value)
+    assert "32 x 32, 64 x 64 or 65 x 65" in str(caught.value) and str(shape) in str(caught.value)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -182,3 +183,10 @@ def test_floats_of_any_kind(dtype: str) -> None:
     np.testing.assert_allclose(
         describe_patches(encoder, patches.astype(dtype)), describe_patches(encoder, patches), atol=1e-2
     )
+
+
+def test_hpatches_65_pixels_are_read_by_opencvs_bilinear_filter(encoder: SDGMNet) -> None:
+    patches = np.random.default_rng(0).integers(256, size=(3, 65, 65), dtype=np.uint8)
+    resized = np.stack([cv2.resize(patch.astype(np.float32), (32, 32)) for patch in patches]) / np.float32(255)
+    np.testing.assert_allclose(prepare(torch.from_numpy(patches), 32)[:, 0].numpy(), resized, atol=1e-5)
+    np.testing.assert_allclose(describe_patches(encoder, patches), describe_patches(encoder, resized), atol=1e-4)

@@ -308,13 +308,16 @@ def peak():
 {prepare}
 before, began = peak(), time.perf_counter()
 {work}
-print(json.dumps({{"seconds": time.perf_counter() - began, "megabytes": peak() - before}}))
+print(json.dumps({{"seconds": time.perf_counter() - began, "megabytes": peak() - before, **{more}}}))
 """
 
 
-def in_fresh_process(imports: str, prepare: str, work: str) -> dict[str, Any]:
-    """Seconds and growth of peak memory of a piece of code in a new interpreter, imports and preparation aside."""
-    code = MEASURE.format(imports=imports, prepare=prepare, work=work)
+def in_fresh_process(imports: str, prepare: str, work: str, more: str = "{}") -> dict[str, Any]:
+    """Seconds and growth of peak memory of a piece of code in a new interpreter, imports and preparation aside.
+
+    more: a name the code gives to a dict of further results.
+    """
+    code = MEASURE.format(imports=imports, prepare=prepare, work=work, more=more)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result

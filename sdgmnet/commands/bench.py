@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import tyro
 
-from sdgmnet.benchmarks import speed
+from sdgmnet.benchmarks import hpatches_speed, speed
 from sdgmnet.benchmarks.speed import Timing
 from sdgmnet.data.motorcycle import read_motorcycle
 from sdgmnet.errors import InputError
@@ -76,8 +76,12 @@ def pictures(words: list[str]) -> None:
     _run("pictures", words, [_pictures])
 
 
+def hpatches(words: list[str]) -> None:
+    _run("hpatches", words, [_hpatches])
+
+
 def everything(words: list[str]) -> None:
-    _run("all", words, [_data, _loss, _train, _infer, _match, _pictures])
+    _run("all", words, [_data, _loss, _train, _infer, _match, _pictures, _hpatches])
 
 
 def _run(name: str, words: list[str], parts: Sequence[Any]) -> None:
@@ -192,6 +196,25 @@ def _pictures(arguments: BenchArguments) -> Rows:
         [what, "all but describing", *_seconds(rest.tolist()), ratio],
         [what, "OpenCV's SIFT, brute force", *_seconds(script), ""],
         [what, "describing, rate", f"{rate:.0f} patches/s", "", ""],
+    ]
+
+
+def _hpatches(arguments: BenchArguments) -> Rows:
+    runs = [hpatches_speed.ours() for _ in range(min(3, arguments.repeats))]
+    theirs = hpatches_speed.official_way()
+    rows = []
+    for task in hpatches_speed.TASKS:
+        seconds = [run[task] for run in runs]
+        ratio = f"1/{theirs[task] / np.median(seconds):.0f} of the official way"
+        rows.append([f"HPatches {task}, full size", "ours", *_seconds(seconds), ratio])
+        rows.append([f"HPatches {task}, full size", "official way, carried over", f"{theirs[task]:.0f} s", "", ""])
+    totals = [sum(run[task] for task in hpatches_speed.TASKS) for run in runs]
+    ratio = f"1/{sum(theirs.values()) / np.median(totals):.0f} of the official way"
+    rows.append(["HPatches, three tasks", "ours", *_seconds(totals), ratio])
+    memory = max(run["megabytes"] for run in runs)
+    return [
+        *rows,
+        ["HPatches, three tasks: memory", "ours", f"{memory:.0f} MB", "", "the descriptors' 422 MB among them"],
     ]
 
 

@@ -4,12 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import matplotlib.lines
 import matplotlib.ticker
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from sdgmnet.benchmarks.hpatches import TASKS, Row, headline
+from sdgmnet.benchmarks.patch_tasks import POOLS
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.files import new_file
 from sdgmnet.loss.weights import SELF_WEIGHTS, coupled_weight
@@ -232,3 +235,61 @@ def draw_fpr(lines: list[tuple[str, dict[str, float | None]]], path: Path | str)
     axes[0, 0].set(ylabel="FPR@95 (%), lower is better")
     axes[0, 0].legend(fontsize="small")
     save_figure(figure, path)
+
+
+NOISE_COLOURS = {"easy": "#1b9e77", "hard": "#7570b3", "tough": "#d95f02"}
+SUBSET_MARKERS = {"inter": "D", "intra": "o", "view": "s", "illum": "^", "unlabelled": "v"}
+SUBSET_NAMES = {"inter": "INTER", "intra": "INTRA", "view": "VIEWP", "illum": "ILLUM", "unlabelled": "unlabelled"}
+
+
+def draw_fig4(lines: list[tuple[str, list[Row]]], path: Path | str, note: str) -> None:
+    """Fig. 4: HPatches' three tasks side by side, a bar a contender, best on top, a mark a subtask."""
+    height = 1.9 + 0.34 * len(lines)
+    figure, axes = new_figure(1, len(TASKS), 13, height)
+    for axis, task in zip(axes[0], TASKS, strict=True):
+        _task_panel(axis, task, lines)
+    handles = [
+        matplotlib.lines.Line2D([], [], color=colour, marker="s", linestyle="", label=noise.upper())
+        for noise, colour in NOISE_COLOURS.items()
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, fontsize="small")
+    figure.supxlabel(note, fontsize="x-small")
+    save_figure(figure, path)
+
+
+def _task_panel(axis: Axes, task: str, lines: list[tuple[str, list[Row]]]) -> None:
+    ranked = sorted(lines, key=lambda line: headline(line[1], task))
+    for place, (_, rows) in enumerate(ranked):
+        axis.barh(place, 100 * headline(rows, task), height=0.7, color="#c6dbef", edgecolor="#4d4d4d", linewidth=0.8)
+        for row in marked_rows(rows, task):
+            marker = SUBSET_MARKERS.get(row.subset, "o")
+            axis.plot(
+                100 * row.value, place, marker=marker, color=NOISE_COLOURS[row.noise], markersize=4.5, linestyle=""
+            )
+        axis.text(101.5, place, f"{100 * headline(rows, task):.2f}", va="center", fontsize="small", clip_on=False)
+    axis.set_yticks(range(len(ranked)), [label for label, _ in ranked], fontsize="small")
+    axis.set(xlim=(0, 100), title=f"patch {task}" if task != "matching" else "image matching", xlabel=f"{task} mAP (%)")
+    axis.grid(axis="x", linestyle=":", linewidth=0.6)
+    axis.set_axisbelow(True)
+    subsets = dict.fromkeys(row.subset for _, rows in lines for row in marked_rows(rows, task))
+    named = [
+        matplotlib.lines.Line2D(
+            [], [], color="#4d4d4d", marker=SUBSET_MARKERS[one], linestyle="", label=SUBSET_NAMES[one]
+        )
+        for one in subsets
+        if one in SUBSET_MARKERS
+    ]
+    if named:
+        axis.legend(handles=named, loc="lower right", fontsize="x-small", handletextpad=0.1)
+
+
+def marked_rows(rows: list[Row], task: str) -> list[Row]:
+    """The subtasks of Fig. 4: inter and intra, viewpoint and illumination, and retrieval in the full pool."""
+    return [
+        row
+        for row in rows
+        if row.task == task
+        and row.metric == "ap"
+        and row.subset != "all"
+        and (task != "retrieval" or row.subset == str(POOLS[-1]))
+    ]

@@ -1,0 +1,194 @@
+"""`sdgmnet evaluate hpatches`."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+
+from sdgmnet.benchmarks import hpatches as benchmark
+from sdgmnet.benchmarks.hpatches import TASKS, Report, Row, gap, headline, mean_of
+from sdgmnet.benchmarks.patch_tasks import POOLS
+from sdgmnet.commands.evaluate import parse_contenders
+from sdgmnet.contenders import identity
+from sdgmnet.data.hpatches import NOISES
+from sdgmnet.data.hpatches_tasks import PAIRS
+from sdgmnet.errors import InputError
+from sdgmnet.handcrafted import SIFT_VARIANT
+from sdgmnet.paper.figures import draw_fig4
+from sdgmnet.report import Part, counting_bar, deliver_parts
+
+
+@dataclass(frozen=True)
+class HPatchesArguments:
+    """HPatches' patch benchmark: verification, matching and retrieval, in mean average precision; higher is better.
+
+    The numbers are those of the official Python code on the same descriptors. The paper's Fig. 4 is split a:
+
+        sdgmnet evaluate hpatches sift rootsift sdgmnet --root hpatches-release --tasks hpatches-benchmark/tasks -o results
+
+    A folder of official descriptor files (SEQUENCE/ref.csv ...) is a contender too. Strips of own picture sequences come from
+    sdgmnet data hpatches, and are --split all.
+    """
+
+    contenders: tyro.conf.Positional[tuple[str, ...]]
+    """What to compare: [label=]sift | rootsift | sdgmnet | FILE.safetensors | RUN_FOLDER | tfeat:FILE | CSV_FOLDER ..."""
+    root: Path
+    """Folder of sequences, each with ref.png, e1.png ... t5.png."""
+    split: Literal["a", "b", "c", "full", "illum", "view", "all"] = "a"
+    """Official split, or all sequences that are there."""
+    tasks: Path | None = None
+    """Folder of official task files (verif_*.csv, retr_*.csv); what is not there is drawn by the official rule."""
+    pairs: int = PAIRS
+    """Pairs to draw for each cell of verification where no files are given."""
+    cache: Path | None = None
+    """Folder in which descriptors and drawn tasks are kept for next time; FOLDER/cache with -o FOLDER."""
+    csv: Path | None = None
+    """Also write the descriptors as official files: CSV/LABEL/SEQUENCE/ref.csv ..."""
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    """Folder for results.json, table.md and fig4.png."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print JSON instead of tables."""
+
+
+def main(words: list[str]) -> None:
+    arguments = tyro.cli(HPatchesArguments, prog="sdgmnet evaluate hpatches", args=words)
+    if arguments.pairs < 5:
+        raise InputError(f"--pairs must be at least 5, not {arguments.pairs}: a fifth of them are positives.")
+    if arguments.tasks is not None and not arguments.tasks.is_dir():
+        raise InputError(f"{arguments.tasks} is not a folder: give the folder with the official task files.")
+    contenders = parse_contenders(arguments.contenders)
+    labels = [one.label for one in contenders]
+    repeated = sorted({label for label in labels if labels.count(label) > 1})
+    if repeated:
+        raise InputError(f"two contenders are called {repeated[0]!r}: put labels in front, as in one=... two=...")
+    cache = arguments.cache or (arguments.out / "cache" if arguments.out is not None else None)
+    with counting_bar(Console(stderr=True)) as bars:
+
+        def track(iterable: Iterable[Any], doing: str, total: int) -> Iterator[Any]:
+            bar = bars.add_task(doing, total=total)
+            for one in iterable:
+                yield one
+                bars.advance(bar)
+            bars.remove_task(bar)
+
+        report = benchmark.compare(
+            contenders,
+            [identity(text) for text in arguments.contenders],
+            arguments.root,
+            split=arguments.split,
+            tasks=arguments.tasks,
+            cache=cache,
+            pairs=arguments.pairs,
+            csv=arguments.csv,
+            track=track,
+        )
+    for sentence in remarks(report):
+        print(f"sdgmnet: {sentence}", file=sys.stderr)
+    deliver_parts(content(report), parts(report), arguments.out, arguments.json)
+    if arguments.out is not None:
+        draw_fig4(report.lines, arguments.out / "fig4.png", note(report))
+
+
+def remarks(report: Report) -> list[str]:
+    """What was not there, and what could not be used."""
+    sentences = [f"left out: {complaint}" for complaint in report.complaints]
+    if report.missing:
+        few = ", ".join(report.missing[:5]) + (" ..." if len(report.missing) > 5 else "")
+        sentences.append(f"{len(report.missing)} sequences of split {report.choice.split} are not there ({few}).")
+    return sentences
+
+
+def note(report: Report) -> str:
+    return (
+        f"{report.choice.label}, {report.patches} patches a type; verification: {report.origin['verification']}; "
+        f"retrieval: {report.origin['retrieval']}, {report.queries} queries, {report.pool} distractors"
+    )
+
+
+def content(report: Report) -> dict[str, Any]:
+    return {
+        "split": report.choice.split,
+        "sequences": list(report.choice.names),
+        "of": report.choice.of,
+        "missing": report.missing,
+        "left_out": report.complaints,
+        "patches": report.patches,
+        "tasks": report.origin,
+        "queries": report.queries,
+        "distractors": report.pool,
+        "sift": SIFT_VARIANT,
+        "lines": [
+            {
+                "label": label,
+                "map": {task: headline(rows, task) for task in TASKS},
+                "delta_map": {task: gap(rows, task) for task in TASKS},
+                "rows": [row._asdict() for row in rows],
+            }
+            for label, rows in report.lines
+        ],
+    }
+
+
+def parts(report: Report) -> list[Part]:
+    lines = report.lines
+    summary = [
+        [label, *(percent(headline(rows, task)) for task in TASKS), *(percent(gap(rows, task)) for task in TASKS)]
+        for label, rows in lines
+    ]
+    return [
+        Part(
+            f"HPatches, mAP in % ({note(report)})",
+            ["descriptor", *TASKS, *(f"{task}: easy - tough" for task in TASKS)],
+            summary,
+        ),
+        Part(
+            "Verification: AP in %, all negatives and a fifth of the positives; in brackets the balanced ROC AUC",
+            ["descriptor", *(f"{noise} {subset}" for noise in NOISES for subset in ("inter", "intra"))],
+            [[label, *verification_cells(rows)] for label, rows in lines],
+        ),
+        Part(
+            "Matching: mAP in %",
+            ["descriptor", *(f"{noise} {subset}" for subset in subsets(lines) for noise in NOISES)],
+            [
+                [
+                    label,
+                    *(percent(mean_of(rows, "matching", noise=n, subset=s)) for s in subsets(lines) for n in NOISES),
+                ]
+                for label, rows in lines
+            ],
+        ),
+        Part(
+            f"Retrieval: mAP in % by the entries of the list, mean of easy, hard and tough; {report.pool} distractors in all, "
+            "less those of the query's own sequence",
+            ["descriptor", *(str(pool) for pool in POOLS), "mean"],
+            [
+                [
+                    label,
+                    *(percent(mean_of(rows, "retrieval", subset=str(pool))) for pool in POOLS),
+                    percent(mean_of(rows, "retrieval")),
+                ]
+                for label, rows in lines
+            ],
+        ),
+    ]
+
+
+def verification_cells(rows: Sequence[Row]) -> list[str]:
+    return [
+        f"{percent(mean_of(rows, 'verification', noise=noise, subset=subset))} "
+        f"({percent(mean_of(rows, 'verification', noise=noise, subset=subset, metric='auc'))})"
+        for noise in NOISES
+        for subset in ("inter", "intra")
+    ]
+
+
+def subsets(lines: Sequence[tuple[str, list[Row]]]) -> list[str]:
+    return list(dict.fromkeys(row.subset for row in lines[0][1] if row.task == "matching"))
+
+
+def percent(fraction: float | None) -> str:
+    return "-" if fraction is None else f"{100 * fraction:.2f}"

@@ -1,0 +1,161 @@
+"""HPatches' three tasks against slow versions written from the protocol: a distance at a time, a full sort a query and pool."""
+
+import numpy as np
+import pytest
+
+from sdgmnet.benchmarks import patch_tasks
+from sdgmnet.benchmarks.patch_tasks import Descriptors, matching, retrieval, verification
+from sdgmnet.data.hpatches import TYPES
+from sdgmnet.data.hpatches_tasks import Retrieval, Verification
+
+NOISES = {"easy": "e", "hard": "h", "tough": "t"}
+Table = dict[str, dict[str, np.ndarray]]
+
+
+def tables(kind: str, seed: int, counts: tuple[int, ...] = (7, 11, 5), size: int = 6) -> Table:
+    """Sequence -> type -> descriptors. "ties": small whole numbers, so that many distances are equal."""
+    random = np.random.default_rng(seed)
+    found: Table = {}
+    for number, count in enumerate(counts):
+        truth = random.normal(size=(count, size))
+        found[f"s{number}"] = {}
+        for name in TYPES:
+            rows = truth + random.normal(size=(count, size)) * (0.2 if name == "ref" else 0.9)
+            if kind == "ties":
+                rows = np.rint(rows)
+            if kind == "unit":
+                rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+            if kind == "same":
+                rows = np.ones_like(rows)
+            found[f"s{number}"][name] = rows.astype(np.float32)
+    return found
+
+
+def gathered(table: Table) -> Descriptors:
+    sequences = [(name, np.stack([types[kind] for kind in TYPES])) for name, types in table.items()]
+    return Descriptors.gather(sequences, [len(types["ref"]) for types in table.values()])
+
+
+def slow_distance(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.sqrt(sum((float(x) - float(y)) ** 2 for x, y in zip(a, b, strict=True))))
+
+
+def slow_curve(
+    scores: list[float], labels: list[int], numpos: int | None = None
+) -> tuple[list[int], list[int], int, int]:
+    order = sorted(range(len(scores)), key=lambda k: -scores[k])  # Python's sort is stable
+    tp, fp = [0], [0]
+    for k in order:
+        tp.append(tp[-1] + labels[k])
+        fp.append(fp[-1] + 1 - labels[k])
+    return tp, fp, (sum(labels) if numpos is None else numpos), len(labels) - sum(labels)
+
+
+def trapezoid(y: list[float], x: list[float]) -> float:
+    return sum((x[k + 1] - x[k]) * (y[k + 1] + y[k]) / 2 for k in range(len(x) - 1))
+
+
+def slow_ap(scores: list[float], labels: list[int], numpos: int | None = None) -> float:
+    tp, fp, positives, _ = slow_curve(scores, labels, numpos)
+    recall = [t / max(positives, 1e-10) for t in tp]
+    precision = [max(t, 1e-10) / max(t + f, 1e-10) for t, f in zip(tp, fp, strict=True)]
+    return trapezoid(precision, recall)
+
+
+def slow_auc(scores: list[float], labels: list[int]) -> float:
+    tp, fp, positives, negatives = slow_curve(scores, labels)
+    return trapezoid([t / max(positives, 1e-10) for t in tp], [f / max(negatives, 1e-10) for f in fp])
+
+
+def random_pairs(seed: int, counts: list[int], pairs: int) -> Verification:
+    random = np.random.default_rng(seed)
+
+    def rows(same_sequence: bool, same_patch: bool) -> np.ndarray:
+        out = []
+        for _ in range(pairs):
+            s1 = random.integers(len(counts))
+            s2 = s1 if same_sequence else random.integers(len(counts))
+            p1 = random.integers(counts[s1])
+            p2 = p1 if same_patch else random.integers(counts[s2])
+            t1, t2 = random.choice(6, 2, replace=False)
+            out.append((s1, t1, p1, s2, t2, p2))
+        return np.array(out, dtype=np.int32)
+
+    return Verification(rows(True, True), rows(True, False), rows(False, False))
+
+
+@pytest.mark.parametrize("kind", ["free", "unit", "ties", "same"])
+@pytest.mark.parametrize("seed", range(3))
+def test_verification(kind: str, seed: int) -> None:
+    table = tables(kind, seed)
+    task = random_pairs(seed, [len(types["ref"]) for types in table.values()], pairs=43)
+    found = {(score.noise, score.negatives): score for score in verification(gathered(table), task)}
+    names = list(table)
+    for noise, letter in NOISES.items():
+
+        def scores(rows: np.ndarray, letter: str = letter) -> list[float]:
+            kind_of = lambda t: "ref" if t == 0 else f"{letter}{t}"  # noqa: E731
+            return [
+                -slow_distance(table[names[a]][kind_of(t1)][p1], table[names[b]][kind_of(t2)][p2])
+                for a, t1, p1, b, t2, p2 in rows
+            ]
+
+        positive = scores(task.positive)
+        for negatives in ("intra", "inter"):
+            negative = scores(getattr(task, negatives))
+            fifth = positive[: int(0.2 * len(positive))]
+            ap = slow_ap(negative + fifth, [0] * len(negative) + [1] * len(fifth))
+            auc = slow_auc(negative + positive, [0] * len(negative) + [1] * len(positive))
+            assert found[noise, negatives].ap == pytest.approx(ap, abs=1e-9)
+            assert found[noise, negatives].auc == pytest.approx(auc, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["free", "unit", "ties", "same"])
+@pytest.mark.parametrize("seed", range(3))
+def test_matching(kind: str, seed: int) -> None:
+    table = tables(kind, seed, counts=(9, 1, 6))
+    found = {(score.sequence, score.noise, score.image): score for score in matching(gathered(table))}
+    assert len(found) == 3 * 3 * 5
+    for (sequence, noise, image), score in found.items():
+        reference, other = table[sequence]["ref"], table[sequence][f"{NOISES[noise]}{image}"]
+        labels, scores = [], []
+        for k, row in enumerate(reference):
+            distances = [slow_distance(row, candidate) for candidate in other]
+            nearest = distances.index(min(distances))
+            labels.append(int(nearest == k))
+            scores.append(-distances[nearest])
+        assert score.ap == pytest.approx(slow_ap(scores, labels, len(labels)), abs=1e-9)
+        assert score.success == pytest.approx(sum(labels) / len(labels), abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["free", "unit", "ties", "same"])
+@pytest.mark.parametrize("seed", range(3))
+def test_retrieval(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patch_tasks, "POOLS", (5, 6, 9, 15, 40))
+    monkeypatch.setattr(patch_tasks, "QUERY_ROWS", 3)
+    table = tables(kind, seed)
+    random, names = np.random.default_rng(seed), list(table)
+    places = [(s, p) for s, name in enumerate(names) for p in range(len(table[name]["ref"]))]
+    chosen = random.permutation(len(places))
+    task = Retrieval(*(np.array([places[k] for k in part], dtype=np.int32) for part in (chosen[:8], chosen[8:])))
+    found = {(score.noise, score.pool): score.ap for score in retrieval(gathered(table), task)}
+    for noise, letter in NOISES.items():
+        for pool in (5, 6, 9, 15, 40):
+            values = []
+            for sequence, patch in task.queries:
+                query = table[names[sequence]]["ref"][patch]
+                entries = [slow_distance(query, table[names[sequence]][f"{letter}{k}"][patch]) for k in range(1, 6)]
+                entries += [
+                    slow_distance(query, table[names[s]]["ref"][p]) for s, p in task.distractors if s != sequence
+                ]
+                labels = [1] * 5 + [0] * (len(entries) - 5)
+                values.append(slow_ap([-d for d in entries[:pool]], labels[:pool]))
+            assert found[noise, pool] == pytest.approx(np.mean(values), abs=1e-9)
+
+
+def test_no_distractor_at_all_and_no_query() -> None:
+    table = tables("free", 0, counts=(4,))
+    empty = np.zeros((0, 2), dtype=np.int32)
+    alone = Retrieval(np.array([[0, 1]], dtype=np.int32), np.array([[0, 2]], dtype=np.int32))
+    assert all(score.ap == pytest.approx(1) for score in retrieval(gathered(table), alone))
+    assert all(score.ap == 0 for score in retrieval(gathered(table), Retrieval(empty, empty)))

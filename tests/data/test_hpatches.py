@@ -1,0 +1,164 @@
+"""HPatches' strips, descriptor files and splits."""
+
+import os
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from sdgmnet.data.hpatches import (
+    TYPES,
+    choose_sequences,
+    digest_of_sequence,
+    kind_of,
+    read_descriptors,
+    read_patches,
+    read_strip,
+    write_descriptors,
+)
+from sdgmnet.data.hpatches_splits import SPLITS
+from sdgmnet.errors import InputError
+from sdgmnet.files import read_json
+
+
+def write_strips(folder: Path, count: int = 3, seed: int = 0) -> np.ndarray:
+    folder.mkdir(parents=True)
+    patches = np.random.default_rng(seed).integers(256, size=(16, count, 65, 65), dtype=np.uint8)
+    for name, strip in zip(TYPES, patches, strict=True):
+        cv2.imwrite(str(folder / f"{name}.png"), strip.reshape(-1, 65))
+    return patches
+
+
+def test_sixteen_types_in_their_order() -> None:
+    assert " ".join(TYPES) == "ref e1 e2 e3 e4 e5 h1 h2 h3 h4 h5 t1 t2 t3 t4 t5"
+
+
+def test_patches_are_those_of_the_strips(tmp_path: Path) -> None:
+    patches = write_strips(tmp_path / "v_one")
+    assert np.array_equal(read_patches(tmp_path / "v_one"), patches)
+
+
+def test_patch_k_is_the_rows_from_65_k(tmp_path: Path) -> None:
+    pixels = np.repeat(np.arange(3, dtype=np.uint8), 65)[:, None].repeat(65, axis=1)
+    cv2.imwrite(str(tmp_path / "ref.png"), pixels)
+    assert [int(patch.min()) for patch in read_strip(tmp_path / "ref.png")] == [0, 1, 2]
+    assert read_strip(tmp_path / "ref.png").shape == (3, 65, 65)
+
+
+@pytest.mark.parametrize(("height", "width"), [(130, 64), (130, 66), (129, 65), (1, 65)])
+def test_a_strip_of_the_wrong_size_is_named(tmp_path: Path, height: int, width: int) -> None:
+    write_strips(tmp_path / "v_one")
+    cv2.imwrite(str(tmp_path / "v_one" / "h3.png"), np.zeros((height, width), dtype=np.uint8))
+    with pytest.raises(InputError, match=rf"h3.png is {width} x {height} pixels"):
+        read_patches(tmp_path / "v_one")
+
+
+def test_a_missing_empty_or_shorter_strip_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "v_one"
+    write_strips(folder)
+    cv2.imwrite(str(folder / "t5.png"), np.zeros((65, 65), dtype=np.uint8))
+    with pytest.raises(InputError, match="t5.png holds 1 patches, but ref.png 3"):
+        read_patches(folder)
+    (folder / "t5.png").write_bytes(b"")
+    with pytest.raises(InputError, match="t5.png is empty"):
+        read_patches(folder)
+    (folder / "t5.png").unlink()
+    for read in (read_patches, lambda path: digest_of_sequence(path, ".png")):
+        with pytest.raises(InputError, match="t5.png does not exist"):
+            read(folder)
+
+
+def test_the_digest_is_of_all_files(tmp_path: Path) -> None:
+    for name, seed in (("one", 0), ("two", 0), ("three", 1)):
+        write_strips(tmp_path / name, seed=seed)
+    one, two, three = (digest_of_sequence(tmp_path / name, ".png") for name in ("one", "two", "three"))
+    assert one == two != three
+
+
+def test_descriptors_come_back_bit_for_bit(tmp_path: Path) -> None:
+    descriptors = np.random.default_rng(0).normal(size=(16, 4, 5)).astype(np.float32)
+    descriptors[0, 0, 0] = 1e-30
+    write_descriptors(tmp_path / "mine", [("v_one", descriptors), ("i_two", descriptors[:, :1])])
+    assert np.array_equal(read_descriptors(tmp_path / "mine" / "v_one"), descriptors)
+    assert np.array_equal(read_descriptors(tmp_path / "mine" / "i_two"), descriptors[:, :1])
+
+
+def test_both_delimiters(tmp_path: Path) -> None:
+    write_descriptors(tmp_path / "mine", [("one", np.ones((16, 2, 3), dtype=np.float32))])
+    (tmp_path / "mine" / "one" / "h2.csv").write_text("1.5;2;-3e-1\n4;5;6\n")
+    read = read_descriptors(tmp_path / "mine" / "one")
+    np.testing.assert_array_equal(read[TYPES.index("h2")], np.array([[1.5, 2, -0.3], [4, 5, 6]], dtype=np.float32))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("1,2,3\n", "h2.csv holds 1 rows of 3 numbers, but ref.csv 2 of 3"),
+        ("1,2\n3,4\n", "h2.csv holds 2 rows of 2 numbers, but ref.csv 2 of 3"),
+        ("1,2,3\n4,5\n", "h2.csv is no table of numbers"),
+        ("a,b,c\n1,2,3\n", "h2.csv is no table of numbers"),
+        ("1,2,nan\n1,2,3\n", "h2.csv holds NaN"),
+        ("", "h2.csv is empty"),
+        ("\xff\xfe", "h2.csv is no table of numbers"),
+    ],
+)
+def test_bad_descriptor_files_are_named(tmp_path: Path, content: str, sentence: str) -> None:
+    write_descriptors(tmp_path / "mine", [("one", np.ones((16, 2, 3), dtype=np.float32))])
+    (tmp_path / "mine" / "one" / "h2.csv").write_bytes(content.encode("latin-1"))
+    with pytest.raises(InputError, match=sentence):
+        read_descriptors(tmp_path / "mine" / "one")
+
+
+def test_the_official_splits() -> None:
+    assert {name: len(names) for name, names in SPLITS.items()} == {
+        "a": 40,
+        "b": 40,
+        "c": 40,
+        "full": 116,
+        "illum": 57,
+        "view": 59,
+    }
+    for name in "abc":
+        assert sum(kind_of(one) == "illum" for one in SPLITS[name]) == 20
+        assert set(SPLITS[name]) < set(SPLITS["full"])
+    assert all(len(set(names)) == len(names) for names in SPLITS.values())
+
+
+@pytest.mark.skipif("SDGMNET_DATA" not in os.environ, reason="SDGMNET_DATA names no folder with the official files")
+def test_the_splits_are_those_of_the_official_file() -> None:
+    official = read_json(Path(os.environ["SDGMNET_DATA"]) / "hpatches_tasks" / "splits.json")
+    assert {name: split["test"] for name, split in official.items()} == SPLITS
+
+
+@pytest.mark.skipif("SDGMNET_DATA" not in os.environ, reason="SDGMNET_DATA names no folder with the real strip")
+def test_a_real_strip_is_read() -> None:
+    patches = read_strip(Path(os.environ["SDGMNET_DATA"]) / "hpatches_tasks" / "ref_strip_example.png")
+    assert patches.shape == (1123, 65, 65)
+    assert patches.std() > 10
+
+
+def test_what_is_there_of_a_split(tmp_path: Path) -> None:
+    for name in ("v_bees", "i_books", "own", "v_dogman"):
+        write_strips(tmp_path / name, 1)
+    (tmp_path / "empty").mkdir()
+    choice, missing = choose_sequences(tmp_path, "a")
+    assert choice.names == ("i_books", "v_bees")
+    assert choice.label == "split a, 2 of 40 sequences"
+    assert len(missing) == 38
+    everything, none = choose_sequences(tmp_path, "all")
+    assert everything.names == ("i_books", "own", "v_bees", "v_dogman")
+    assert not none
+    assert [kind_of(name) for name in everything.names] == ["illum", "unlabelled", "view", "view"]
+
+
+def test_folders_that_cannot_be_evaluated(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a folder"):
+        choose_sequences(tmp_path / "gone", "a")
+    with pytest.raises(InputError, match="holds no patch strips"):
+        choose_sequences(tmp_path, "a")
+    write_strips(tmp_path / "own", 1)
+    with pytest.raises(InputError, match="holds no sequence of split a"):
+        choose_sequences(tmp_path, "a")
+    with pytest.raises(InputError, match="--split is one of"):
+        choose_sequences(tmp_path, "d")
