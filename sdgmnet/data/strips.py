@@ -5,6 +5,7 @@ folder is kept: started again, the work goes on with the sequences that are miss
 """
 
 import json
+import os
 import shutil
 import zlib
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from sdgmnet.data.strip_regions import (
     LARGEST_OVERLAP,
     MAGNIFICATION,
     SMALLEST_SCALE,
+    Regions,
     choose_regions,
 )
 from sdgmnet.data.strip_sheet import draw_sheet
@@ -78,7 +80,10 @@ def make_strips(
     Returns the records of all that lie in `out`, by name, and the sequences that gave nothing.
     """
     options, out = options or StripOptions(), Path(out)
-    folders = _named(sequence_folders(root), (*only, *force), set(only))
+    folders = {Path(os.path.abspath(folder)).name: folder for folder in sequence_folders(root)}  # "." has a name too
+    unknown = sorted({*only, *force} - set(folders))
+    if unknown:
+        raise InputError(f"there is no sequence {unknown[0]}; there are: {', '.join(folders)}.")
     settings = json.loads(json.dumps(options.described()))  # as it will be read back
     for record in records(out):
         if record["settings"] != settings and record["sequence"] not in force:
@@ -86,43 +91,40 @@ def make_strips(
                 f"{out / record['sequence']} was made with other settings: choose another -o, remove it, or give "
                 f"the former options ({_differences(record['settings'], settings)})."
             )
-    skipped = []
-    for number, folder in enumerate(folders):
+    names, skipped = [name for name in folders if not only or name in only], []
+    for number, name in enumerate(names):
 
         def told(done: int, what: str, number: int = number) -> None:
             if tell is not None:
-                tell(number * len(NAMES) + done, len(folders) * len(NAMES), what)
+                tell(number * len(NAMES) + done, len(names) * len(NAMES), what)
 
-        told(0, folder.name)
+        told(0, name)
         try:
-            _make(folder, out / folder.resolve().name, options, settings, folder.name in force, told)
+            _make(folders[name], out / name, options, settings, name in force, told)
         except InputError as error:
             if is_disk_full(error):
                 raise  # no other sequence would fare better
-            skipped.append(Skipped(folder.name, str(error)))
-        told(len(NAMES), folder.name)
+            skipped.append(Skipped(name, str(error)))
+        told(len(NAMES), name)
     made = records(out)
     if made:
         _summarise(made, skipped, settings, out)
     return made, skipped
 
 
-def _named(folders: list[Path], names: Sequence[str], only: set[str]) -> list[Path]:
-    known = {folder.name for folder in folders}
-    unknown = sorted(set(names) - known)
-    if unknown:
-        raise InputError(f"there is no sequence {unknown[0]}: {', '.join(sorted(known))} are there.")
-    return [folder for folder in folders if not only or folder.name in only]
+def records(out: Path) -> list[dict[str, Any]]:
+    """What is known of the finished sequences in a folder, by name."""
+    found = []
+    for path in sorted(out.glob(f"*/{RECORD}")) if out.is_dir() else []:
+        record = read_json(path)
+        if not isinstance(record, dict) or not {"sequence", "settings", *IN_SUMMARY} <= set(record):
+            raise InputError(f"{path} is no record of strips: remove its folder, or choose another -o.")
+        found.append(record | {"sequence": path.parent.name})
+    return found
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> str:
     return ", ".join(f"{key} {before.get(key)}" for key in sorted({*before, *now}) if before.get(key) != now.get(key))
-
-
-def records(out: Path) -> list[dict[str, Any]]:
-    """What is known of the finished sequences in a folder, by name."""
-    found = sorted(out.glob(f"*/{RECORD}")) if out.is_dir() else []
-    return [read_json(path) for path in found]
 
 
 def _make(
@@ -133,7 +135,7 @@ def _make(
     anew: bool,
     told: Callable[[int, str], None],
 ) -> None:
-    sequence = read_sequence(folder)
+    sequence = read_sequence(folder)._replace(name=target.name)
     if len(sequence.others) != OTHERS:
         raise InputError(
             f"{folder} holds {len(sequence.others) + 1} pictures: strips are made of {OTHERS + 1}, a reference and "
@@ -141,38 +143,52 @@ def _make(
         )
     sources = {path.name: digest(path) for path in (sequence.reference, *sequence.others)}
     sources |= {f"H_1_{number}": digest(folder / f"H_1_{number}") for number in range(2, OTHERS + 2)}
-    if (target / RECORD).is_file():
-        if not anew:
-            if read_json(target / RECORD)["sources"] != sources:
-                raise InputError(f"{target} was made of other pictures or homographies: remove it, or --force it.")
-            return
-        shutil.rmtree(target)
+    there = (target / RECORD).is_file()
+    if there and not anew and all((target / f"{name}.png").is_file() for name in NAMES):
+        if read_json(target / RECORD)["sources"] != sources:
+            raise InputError(f"{target} was made of other pictures or homographies: remove it, or --force it.")
+        return
+    pictures, regions = read_and_choose(sequence, options)
+    if there:
+        shutil.rmtree(target)  # as late as can be: what cannot be made anew stays
     with new_folder(target) as part:
         record = {"sequence": target.name, "settings": settings, "sources": sources}
-        write_json(part / RECORD, record | write_sequence(sequence, part, options, told))
+        write_strips(sequence, pictures, regions, part, told)
+        write_json(part / RECORD, record | described(regions))
 
 
-def write_sequence(
-    sequence: ImageSequence, folder: Path, options: StripOptions, told: Callable[[int, str], None]
-) -> dict[str, Any]:
-    """All sixteen strips; returns the number of patches, of each detector's, and the median overlap of each noise."""
-    reference, others = read_gray(sequence.reference), [read_gray(path) for path in sequence.others]
+def read_and_choose(sequence: ImageSequence, options: StripOptions) -> tuple[list[np.ndarray], Regions]:
+    """All pictures of a sequence, the reference first, and the regions to cut."""
+    pictures = [read_gray(path) for path in (sequence.reference, *sequence.others)]
     rng = np.random.default_rng([options.seed, zlib.crc32(sequence.name.encode())])
-    sizes = tuple((image.shape[1], image.shape[0]) for image in others)
-    regions = choose_regions(reference, sequence.homographies, sizes, options.patches, rng)
+    sizes = tuple((picture.shape[1], picture.shape[0]) for picture in pictures[1:])
+    regions = choose_regions(pictures[0], sequence.homographies, sizes, options.patches, rng)
     if not len(regions.frames):
         raise InputError(
             f"no region of {sequence.reference} lies inside of all pictures of its sequence: the pictures share too "
             "little, have no texture, or a homography is wrong."
         )
-    write_strip(folder / "ref.png", cut_frames(reference, regions.frames, SIDE))
-    done = 1
-    for noise, disturbed in regions.disturbed.items():
-        for number in range(OTHERS):
-            told(done, f"{sequence.name}: {noise}{number + 1}")
-            patches = cut_frames(others[number], disturbed[number], SIDE, sequence.homographies[number])
-            write_strip(folder / f"{noise}{number + 1}.png", patches)
-            done += 1
+    return pictures, regions
+
+
+def write_strips(
+    sequence: ImageSequence,
+    pictures: list[np.ndarray],
+    regions: Regions,
+    folder: Path,
+    told: Callable[[int, str], None],
+) -> None:
+    """All sixteen; `told` hears how many are done and which one is next."""
+    write_strip(folder / "ref.png", cut_frames(pictures[0], regions.frames, SIDE))
+    looks = [(noise, number) for noise in regions.disturbed for number in range(OTHERS)]
+    for done, (noise, number) in enumerate(looks, 1):
+        told(done, f"{sequence.name}: {noise}{number + 1}")
+        frames, homography = regions.disturbed[noise][number], sequence.homographies[number]
+        write_strip(folder / f"{noise}{number + 1}.png", cut_frames(pictures[number + 1], frames, SIDE, homography))
+
+
+def described(regions: Regions) -> dict[str, Any]:
+    """The number of patches, of those of each detector, and the median overlap of each noise."""
     counts = np.bincount(regions.detector, minlength=len(DETECTORS))
     return {
         "patches": len(regions.frames),
