@@ -16,7 +16,7 @@ SMALLEST_SCALE = 1.6  # detected, in pixels: the smallest patch covers 16 x 16 p
 LARGEST_OVERLAP = 0.5  # intersection over union: of regions that share as much, one is kept
 DETECTORS = ("dog", "hessian", "harris")
 CORNERS = np.array([[-1.0, 1, 1, -1], [-1, -1, 1, 1], [1, 1, 1, 1]])  # of a patch in its own frame
-POINTS = 2000  # in which an overlap is counted
+POINTS = 1000  # in which an overlap is counted
 
 
 class Jitter(NamedTuple):
@@ -140,7 +140,7 @@ def within(frames: np.ndarray, homography: np.ndarray | None, size: tuple[int, i
 
 
 def overlaps(maps: np.ndarray) -> np.ndarray:
-    """Intersection over union (N,) of the unit circle and its images under affine maps (N, 2, 3), to a third of a percent.
+    """Intersection over union (N,) of the unit circle and its images under affine maps (N, 2, 3), to half a percent.
 
     The share of the circle that its image covers is counted in points, spread evenly as the seeds of a sunflower are.
     """
