@@ -38,6 +38,9 @@ COMMANDS: dict[str, Command] = {
         "sdgmnet.commands.data:photos", "Own photos: reconstruct each scene and cut the patches of its points."
     ),
     "data views": Command("sdgmnet.commands.views:main", "Any pictures: synthetic views of them, with perfect labels."),
+    "data hpatches": Command(
+        "sdgmnet.commands.strips:main", "Image sequences with homographies: strips of patches as HPatches has them."
+    ),
     "data pairs": Command("sdgmnet.commands.data:pairs", "Draw balanced test pairs for PatchSets."),
     "data demo": Command("sdgmnet.commands.data:demo", "Write the embedded patch sets to disk."),
     "data export": Command("sdgmnet.commands.data:export", "Write a PatchSet as an original PhotoTour folder."),

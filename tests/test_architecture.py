@@ -23,6 +23,7 @@ ALLOWED = {
     "features.images": set(),
     "features.keypoints": set(),
     "features.patches": {"features.keypoints"},
+    "features.regions": {"features.keypoints", "features.patches"},
     "features.describe": {
         "contenders",
         "encoders",
@@ -43,7 +44,14 @@ ALLOWED = {
     "features.verify": {"features.describe", "features.match"},
     "features.draw": set(),
     "reconstruction": {"features.images", "features.keypoints", "features.patches"},
-    "data": {"features.images", "features.keypoints", "features.patches", "reconstruction", "resampling"},
+    "data": {
+        "features.images",
+        "features.keypoints",
+        "features.patches",
+        "features.regions",
+        "reconstruction",
+        "resampling",
+    },
     "native": {"encoders"},
     "inference": {"encoders", "native", "resampling"},
     "pretrained": {"encoders"},

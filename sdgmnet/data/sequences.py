@@ -21,6 +21,11 @@ class ImageSequence(NamedTuple):
 
 def read_sequences(root: Path | str) -> list[ImageSequence]:
     """All sequences below `root` (or `root` itself), by name."""
+    return [read_sequence(folder) for folder in sequence_folders(root)]
+
+
+def sequence_folders(root: Path | str) -> list[Path]:
+    """The folders below `root`, or `root` itself, that hold a first picture."""
     root = Path(root)
     if not root.is_dir():
         raise InputError(f"{root} is not a folder: give the folder that holds the sequences.")
@@ -29,10 +34,11 @@ def read_sequences(root: Path | str) -> list[ImageSequence]:
         raise InputError(
             f"{root} holds no sequence: a sequence is a folder with pictures 1.png, 2.png ... and files H_1_2 ..."
         )
-    return [_read(folder) for folder in folders]
+    return folders
 
 
-def _read(folder: Path) -> ImageSequence:
+def read_sequence(folder: Path) -> ImageSequence:
+    """Its pictures and homographies; an error where one is missing or no homography."""
     reference, others, homographies = _picture(folder, 1), [], []
     assert reference is not None
     number = 2

@@ -37,18 +37,38 @@ def cut_patches(image: np.ndarray, keypoints: Keypoints, side: int = 64) -> np.n
 
     Each is read from the level of the pyramid on which its cells are one to two pixels wide, or from the picture itself.
     """
+    return _read(image, local_frames(keypoints)[0].numpy(), keypoints.sigma * SIDE_IN_SIGMAS / side, side)
+
+
+def cut_frames(image: np.ndarray, frames: np.ndarray, side: int, homography: np.ndarray | None = None) -> np.ndarray:
+    """Patches (N, side, side) uint8 of the squares [-1, 1]^2 seen through affine frames (N, 2, 3).
+
+    With a homography (3, 3) the frames lie in another picture, and every cell is carried from there into this one by itself.
+    The width of a cell, by which the level of the pyramid is chosen, is the square root of its area at the patch's centre.
+    """
+    if homography is None:
+        area = np.linalg.det(frames[:, :, :2])
+        maps = frames.astype(np.float32)
+    else:
+        maps = homography[:, :2] @ frames
+        maps[:, :, 2] += homography[:, 2]
+        area = np.linalg.det(maps) / maps[:, 2, 2] ** 3
+    return _read(image, maps, np.sqrt(np.abs(area)) * 2 / side, side)
+
+
+def _read(image: np.ndarray, maps: np.ndarray, cell: np.ndarray, side: int) -> np.ndarray:
+    """Patches whose cells lie where the maps say and are `cell` (N,) pixels wide."""
     if max(image.shape) > LARGEST:
         raise InputError(
             f"a picture of {image.shape[1]} x {image.shape[0]} is too large: {LARGEST} pixels a side at most."
         )
-    patches = np.empty((len(keypoints.xy), side, side), dtype=np.uint8)
-    cell = keypoints.sigma * SIDE_IN_SIGMAS / side
+    patches = np.empty((len(cell), side, side), dtype=np.uint8)
     wanted = np.maximum(np.floor(np.log2(np.maximum(cell, 1))).astype(np.int64), 0)
     for number, level in enumerate(pyramid(image, int(wanted.max(initial=-1)) + 1)):
         rows = np.flatnonzero(wanted == number)
         for start in range(0, len(rows), ROWS // side):
             part = rows[start : start + ROWS // side]
-            x, y = (places.reshape(-1, side) for places in cell_places(keypoints.select(part), side))
+            x, y = (along.reshape(-1, side) for along in cell_places(maps[part], side))
             if number:  # pixel centres are at integers on every level
                 x = (x + 0.5) * np.float32(level.shape[1] / image.shape[1]) - 0.5
                 y = (y + 0.5) * np.float32(level.shape[0] / image.shape[0]) - 0.5
@@ -57,13 +77,17 @@ def cut_patches(image: np.ndarray, keypoints: Keypoints, side: int = 64) -> np.n
     return patches
 
 
-def cell_places(keypoints: Keypoints, side: int) -> tuple[np.ndarray, np.ndarray]:
-    """x and y (N, side, side) float32 in the picture of the centres of a patch's cells."""
-    along = ((np.arange(side) + 0.5) * 2 / side - 1).astype(np.float32)  # from -1 to 1 over the patch
-    frames = local_frames(keypoints)[0].numpy()
+def cell_places(maps: np.ndarray, side: int) -> tuple[np.ndarray, np.ndarray]:
+    """x and y (N, side, side) float32 in the picture of the centres of a patch's cells.
+
+    maps: affine frames (N, 2, 3), or homographies (N, 3, 3), from the square [-1, 1]^2 to the picture.
+    """
+    along = ((np.arange(side) + 0.5) * 2 / side - 1).astype(maps.dtype)  # from -1 to 1 over the patch
     right, down = along[None, None, :], along[None, :, None]
-    across, downward, place = (frames[:, :, column, None, None] for column in range(3))
-    x, y = (place[:, axis] + across[:, axis] * right + downward[:, axis] * down for axis in range(2))
+    across, downward, place = (maps[:, :, column, None, None] for column in range(3))
+    x, y, *depth = (place[:, row] + across[:, row] * right + downward[:, row] * down for row in range(maps.shape[1]))
+    if depth:
+        return (x / depth[0]).astype(np.float32), (y / depth[0]).astype(np.float32)
     return x, y
 
 

@@ -11,7 +11,7 @@ from kornia.feature import extract_patches_from_pyramid
 
 from sdgmnet.errors import InputError
 from sdgmnet.features.keypoints import Keypoints, detect
-from sdgmnet.features.patches import cut_patches, inside, local_frames
+from sdgmnet.features.patches import cut_frames, cut_patches, inside, local_frames
 
 NONE = Keypoints(np.empty((0, 2)), np.empty(0), np.empty(0), np.empty(0))
 
@@ -240,3 +240,40 @@ def test_patches_are_those_of_kornia(picture: np.ndarray) -> None:
 def test_a_picture_too_large_to_be_read_is_refused() -> None:
     with pytest.raises(InputError, match="too large"):
         cut_patches(np.zeros((2, 40_000), dtype=np.uint8), keypoint(5.0, 1.0, 2.0, 0.0))
+
+
+# -------------------------------------------------------------------------------------------------- cut by frames
+
+
+def test_frames_of_keypoints_give_their_patches(picture: np.ndarray) -> None:
+    found = detect(picture, 60)
+    frames = local_frames(found)[0].numpy().astype(np.float64)
+    assert np.array_equal(cut_frames(picture, frames, 64), cut_patches(picture, found))
+    assert cut_frames(picture, frames[:0], 65).shape == (0, 65, 65)
+
+
+@pytest.mark.parametrize("size", [9.0, 30.0, 55.0])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_cells_of_a_frame_go_through_the_homography_one_by_one(size: float, sign: int) -> None:
+    """On pictures whose grey level is the coordinate. A homography is the same with all signs turned."""
+    homography = sign * np.array([[0.8, 0.15, 20], [-0.1, 0.9, 31], [4e-4, -3e-4, 1.0]])
+    frame = np.array([[[0.9 * size, -0.4 * size, 131.2], [0.5 * size, 0.7 * size, 118.7]]])
+    ramp = np.tile(np.arange(256, dtype=np.uint8), (256, 1))
+    across = cut_frames(ramp, frame, 65, homography)[0].astype(float)
+    down = cut_frames(np.ascontiguousarray(ramp.T), frame, 65, homography)[0].astype(float)
+    errors = []
+    for row in range(65):
+        for column in range(65):
+            right, below = (2 * column + 1) / 65 - 1, (2 * row + 1) / 65 - 1
+            place = [one[0] * right + one[1] * below + one[2] for one in frame[0]]
+            u, v, depth = (one[0] * place[0] + one[1] * place[1] + one[2] for one in homography)
+            errors.append((across[row, column] - u / depth, down[row, column] - v / depth))
+    assert np.abs(errors).max() <= 0.6  # rounded to whole grey levels
+    assert np.abs(np.mean(errors, axis=0)).max() < 0.06
+
+
+def test_a_patch_made_smaller_by_the_homography_is_smoothed() -> None:
+    stripes = np.tile(np.array([0, 255], dtype=np.uint8), (400, 200))
+    frame = np.array([[[40.0, 0, 50], [0, 40, 50]]])
+    patch = cut_frames(stripes, frame, 32, np.diag([4.0, 4, 1]))[0]
+    assert np.abs(patch.astype(float) - 127.5).max() < 30
