@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
+from sdgmnet.data.hpatches import OTHERS, SIDE, TYPES
 from sdgmnet.data.sequences import ImageSequence, read_sequence, sequence_folders
 from sdgmnet.data.strip_regions import (
     DETECTORS,
@@ -32,9 +33,6 @@ from sdgmnet.features.images import read_gray
 from sdgmnet.features.patches import cut_frames
 from sdgmnet.files import digest, is_disk_full, new_folder, read_json, write_json
 
-SIDE = 65
-OTHERS = 5  # pictures of a sequence besides the reference
-NAMES = ("ref", *(f"{noise}{number}" for noise in JITTERS for number in range(1, OTHERS + 1)))
 RECORD = "strips.json"
 IN_SUMMARY = ("patches", "detected_by", "median_overlap", "sources")
 METHOD = 1  # raised when the same pictures and options would give other strips
@@ -96,7 +94,7 @@ def make_strips(
 
         def told(done: int, what: str, number: int = number) -> None:
             if tell is not None:
-                tell(number * len(NAMES) + done, len(names) * len(NAMES), what)
+                tell(number * len(TYPES) + done, len(names) * len(TYPES), what)
 
         told(0, name)
         try:
@@ -105,7 +103,7 @@ def make_strips(
             if is_disk_full(error):
                 raise  # no other sequence would fare better
             skipped.append(Skipped(name, str(error)))
-        told(len(NAMES), name)
+        told(len(TYPES), name)
     made = records(out)
     if made:
         _summarise(made, skipped, settings, out)
@@ -144,7 +142,7 @@ def _make(
     sources = {path.name: digest(path) for path in (sequence.reference, *sequence.others)}
     sources |= {f"H_1_{number}": digest(folder / f"H_1_{number}") for number in range(2, OTHERS + 2)}
     there = (target / RECORD).is_file()
-    if there and not anew and all((target / f"{name}.png").is_file() for name in NAMES):
+    if there and not anew and all((target / f"{name}.png").is_file() for name in TYPES):
         if read_json(target / RECORD)["sources"] != sources:
             raise InputError(f"{target} was made of other pictures or homographies: remove it, or --force it.")
         return
@@ -213,4 +211,4 @@ def _summarise(made: list[dict[str, Any]], skipped: list[Skipped], settings: dic
         "skipped": {one.sequence: one.reason for one in skipped},
     }
     write_json(out / "set.json", summary)
-    draw_sheet(out, [one["sequence"] for one in made], NAMES, SIDE)
+    draw_sheet(out, [one["sequence"] for one in made], TYPES, SIDE)

@@ -12,7 +12,8 @@ import pytest
 
 from sdgmnet.cli import main
 from sdgmnet.data import strip_regions, strips
-from sdgmnet.data.strips import NAMES, StripOptions, make_strips
+from sdgmnet.data.hpatches import TYPES
+from sdgmnet.data.strips import StripOptions, make_strips
 from sdgmnet.errors import InputError
 from tests.features.pictures import noise_picture
 
@@ -81,7 +82,7 @@ def test_undisturbed_patches_show_the_same_place(
     rows, _ = make_strips(sequences, tmp_path / "out", FEW, only=["v_noise"])
     assert rows[0]["median_overlap"] == pytest.approx({"e": 1, "h": 1, "t": 1}, abs=1e-3)
     reference = patches(tmp_path / "out", "v_noise", "ref")
-    for name in NAMES[1:]:
+    for name in TYPES[1:]:
         alike = correlation(reference, patches(tmp_path / "out", "v_noise", name))
         assert np.median(alike) >= 0.95, name
         assert alike.min() > 0.6, name
@@ -89,13 +90,13 @@ def test_undisturbed_patches_show_the_same_place(
 
 
 def test_the_layout_is_the_official_one(made: Path) -> None:
-    assert len(NAMES) == 16 and NAMES[0] == "ref" and {"e1", "e5", "h1", "h5", "t1", "t5"} < set(NAMES)
+    assert len(TYPES) == 16 and TYPES[0] == "ref" and {"e1", "e5", "h1", "h5", "t1", "t5"} < set(TYPES)
     for sequence in ("v_noise", "v_other"):
         assert {path.name for path in (made / sequence).iterdir()} == {
-            *(f"{name}.png" for name in NAMES),
+            *(f"{name}.png" for name in TYPES),
             "strips.json",
         }
-        counts = {len(patches(made, sequence, name)) for name in NAMES}
+        counts = {len(patches(made, sequence, name)) for name in TYPES}
         assert counts == {60}
     assert {path.name for path in made.iterdir()} == {"v_noise", "v_other", "set.json", "sheet.png"}
 
