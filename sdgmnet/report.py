@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -38,6 +38,29 @@ def counting_bar(console: Console) -> Progress:
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+class Section(NamedTuple):
+    """A part of a report: what it is about, in a sentence or two, and its table or its picture."""
+
+    heading: str
+    text: str = ""
+    header: Sequence[str] = ()
+    body: Sequence[Sequence[str]] = ()
+    picture: Path | None = None
+
+
+def deliver_sections(results: Any, sections: Sequence[Section], out: Path | None, as_json: bool) -> None:
+    """As `deliver`, for several tables: one below the other, each with its heading."""
+    if as_json:
+        print(json.dumps(results, indent=2))
+    else:
+        for one in sections:
+            print_table(one.header, one.body, one.heading)
+    if out is not None:
+        write_json(out / "results.json", results)
+        parts = [f"## {one.heading}\n\n{one.text}\n\n{markdown(one.header, one.body)}" for one in sections]
+        write_text(out / "table.md", "\n".join(parts))
 
 
 def deliver(
