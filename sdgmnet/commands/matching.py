@@ -48,7 +48,7 @@ class MatchingArguments:
     """
 
     contenders: tyro.conf.Positional[tuple[str, ...]]
-    """What to compare: [label=]sift | rootsift | tfeat:FILE | FILE.safetensors | RUN_FOLDER."""
+    """What to compare: [label=]sift | rootsift | sdgmnet (what ships) | tfeat:FILE | FILE.safetensors | RUN_FOLDER."""
     root: Path
     """Folder of sequences in HPatches' layout: 1.png ... 6.png and H_1_2 ... H_1_6 each."""
     sequences: tuple[str, ...] = ()
