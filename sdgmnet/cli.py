@@ -26,7 +26,8 @@ COMMANDS: dict[str, Command] = {
         "sdgmnet.commands.evaluate:phototour", "FPR@95 on labelled pairs of patches (Table 1)."
     ),
     "evaluate matching": Command(
-        "sdgmnet.commands.evaluate:matching", "Share of keypoints found again in pictures with known homographies."
+        "sdgmnet.commands.matching:main",
+        "Matching of whole pictures with known homographies (Fig. 5, MMA, homographies).",
     ),
     "evaluate hpatches": Command(
         "sdgmnet.commands.hpatches:main", "HPatches: patch verification, image matching, patch retrieval (Fig. 4)."

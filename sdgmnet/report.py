@@ -40,24 +40,27 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-class Part(NamedTuple):
-    """One table of several."""
+class Section(NamedTuple):
+    """A part of a report: what it is about, in a sentence or two, and its table or its picture."""
 
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    heading: str
+    text: str = ""
+    header: Sequence[str] = ()
+    body: Sequence[Sequence[str]] = ()
+    picture: Path | None = None
 
 
-def deliver_parts(results: Any, parts: Sequence[Part], out: Path | None, as_json: bool) -> None:
-    """Print all tables, or JSON; write them into `out` where given."""
+def deliver_sections(results: Any, sections: Sequence[Section], out: Path | None, as_json: bool) -> None:
+    """As `deliver`, for several tables: one below the other, each with its heading."""
     if as_json:
         print(json.dumps(results, indent=2))
     else:
-        for part in parts:
-            print_table(part.header, part.rows, part.title)
+        for one in sections:
+            print_table(one.header, one.body, one.heading)
     if out is not None:
         write_json(out / "results.json", results)
-        write_text(out / "table.md", "\n".join(f"{part.title}\n\n{markdown(part.header, part.rows)}" for part in parts))
+        parts = [f"## {one.heading}\n\n{one.text}\n\n{markdown(one.header, one.body)}" for one in sections]
+        write_text(out / "table.md", "\n".join(parts))
 
 
 def deliver(

@@ -17,6 +17,7 @@ ALLOWED = {
     "metrics": set(),
     "resampling": set(),
     "report": set(),
+    "html": {"report"},
     "encoders": {"pretrained"},  # within from_pretrained and save_pretrained, which people expect on the class
     "handcrafted": {"features.keypoints"},
     "loss": {"sphere"},
@@ -66,6 +67,7 @@ ALLOWED = {
         "features.keypoints",
         "features.match",
         "features.patches",
+        "features.verify",
         "metrics",
     },
     "paper": {"benchmarks", "training", "loss", "data"},

@@ -18,8 +18,9 @@ from sdgmnet.data.hpatches import NOISES
 from sdgmnet.data.hpatches_tasks import PAIRS
 from sdgmnet.errors import InputError
 from sdgmnet.handcrafted import SIFT_VARIANT
+from sdgmnet.html import write_page
 from sdgmnet.paper.figures import draw_fig4
-from sdgmnet.report import Part, counting_bar, deliver_parts
+from sdgmnet.report import Section, counting_bar, deliver_sections
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class HPatchesArguments:
     csv: Path | None = None
     """Also write the descriptors as official files: CSV/LABEL/SEQUENCE/ref.csv ..."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
-    """Folder for results.json, table.md and fig4.png."""
+    """Folder for results.json, table.md, fig4.png and index.html, a page with all of it."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print JSON instead of tables."""
 
@@ -88,9 +89,17 @@ def main(words: list[str]) -> None:
         )
     for sentence in remarks(report):
         print(f"sdgmnet: {sentence}", file=sys.stderr)
-    deliver_parts(content(report), parts(report), arguments.out, arguments.json)
+    tables = sections(report)
+    deliver_sections(content(report), tables, arguments.out, arguments.json)
     if arguments.out is not None:
         draw_fig4(report.lines, arguments.out / "fig4.png", note(report))
+        picture = Section(
+            "The three tasks",
+            "The paper's Fig. 4: a bar a descriptor, a mark a subtask.",
+            picture=arguments.out / "fig4.png",
+        )
+        left_out = [Section("Left out", " ".join(remarks(report)))] if remarks(report) else []
+        write_page(arguments.out / "index.html", "HPatches", [picture, *tables, *left_out])
 
 
 def remarks(report: Report) -> list[str]:
@@ -133,25 +142,28 @@ def content(report: Report) -> dict[str, Any]:
     }
 
 
-def parts(report: Report) -> list[Part]:
+def sections(report: Report) -> list[Section]:
     lines = report.lines
     summary = [
         [label, *(percent(headline(rows, task)) for task in TASKS), *(percent(gap(rows, task)) for task in TASKS)]
         for label, rows in lines
     ]
     return [
-        Part(
-            f"HPatches, mAP in % ({note(report)})",
+        Section(
+            f"HPatches, mAP in % ({report.choice.label})",
+            note(report)[:1].upper() + note(report)[1:] + ".",
             ["descriptor", *TASKS, *(f"{task}: easy - tough" for task in TASKS)],
             summary,
         ),
-        Part(
-            "Verification: AP in %, all negatives and a fifth of the positives; in brackets the balanced ROC AUC",
+        Section(
+            "Verification: AP in % (balanced ROC AUC in %)",
+            "AP: all negatives and a fifth of the positives. AUC: as many of each.",
             ["descriptor", *(f"{noise} {subset}" for noise in NOISES for subset in ("inter", "intra"))],
             [[label, *verification_cells(rows)] for label, rows in lines],
         ),
-        Part(
+        Section(
             "Matching: mAP in %",
+            "Each patch of the reference and its nearest in the other picture.",
             ["descriptor", *(f"{noise} {subset}" for subset in subsets(lines) for noise in NOISES)],
             [
                 [
@@ -161,9 +173,10 @@ def parts(report: Report) -> list[Part]:
                 for label, rows in lines
             ],
         ),
-        Part(
-            f"Retrieval: mAP in % by the entries of the list, mean of easy, hard and tough; {report.pool} distractors in all, "
-            "less those of the query's own sequence",
+        Section(
+            f"Retrieval: mAP in % by the entries of the list ({report.pool} distractors in all)",
+            "Mean of easy, hard and tough. The five positives count among the entries; distractors of the query's own sequence "
+            "are left out, so the longest lists hold all that there are.",
             ["descriptor", *(str(pool) for pool in POOLS), "mean"],
             [
                 [

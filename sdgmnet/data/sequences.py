@@ -21,15 +21,15 @@ class ImageSequence(NamedTuple):
 
 def read_sequences(root: Path | str) -> list[ImageSequence]:
     """All sequences below `root` (or `root` itself), by name."""
-    return [read_sequence(folder) for folder in sequence_folders(root)]
+    return [read_sequence(folder) for folder in find_sequences(root)]
 
 
-def sequence_folders(root: Path | str) -> list[Path]:
-    """The folders below `root`, or `root` itself, that hold a first picture."""
+def find_sequences(root: Path | str) -> list[Path]:
+    """Folders of sequences below `root` (or `root` itself), by name: those with a picture 1 or a homography from it."""
     root = Path(root)
     if not root.is_dir():
         raise InputError(f"{root} is not a folder: give the folder that holds the sequences.")
-    folders = [folder for folder in sorted((root, *root.iterdir())) if folder.is_dir() and _picture(folder, 1)]
+    folders = [folder for folder in sorted((root, *root.iterdir())) if folder.is_dir() and _is_sequence(folder)]
     if not folders:
         raise InputError(
             f"{root} holds no sequence: a sequence is a folder with pictures 1.png, 2.png ... and files H_1_2 ..."
@@ -37,37 +37,61 @@ def sequence_folders(root: Path | str) -> list[Path]:
     return folders
 
 
+def _is_sequence(folder: Path) -> bool:
+    return _picture(folder, 1) is not None or bool(_homographies(folder))
+
+
 def read_sequence(folder: Path) -> ImageSequence:
-    """Its pictures and homographies; an error where one is missing or no homography."""
-    reference, others, homographies = _picture(folder, 1), [], []
-    assert reference is not None
-    number = 2
-    while (picture := _picture(folder, number)) is not None:
-        others.append(picture)
-        homographies.append(read_homography(folder / f"H_1_{number}"))
-        number += 1
-    last = max(
-        (int(path.stem) for path in folder.iterdir() if path.stem.isdigit() and path.suffix in SUFFIXES), default=1
+    """The sequence of a folder. Its pictures are looked for, not opened."""
+    pictures: list[Path] = []
+    while (picture := _picture(folder, len(pictures) + 1)) is not None:
+        pictures.append(picture)
+    missing = len(pictures) + 1
+    last_picture, last_homography = (
+        max(found, default=0) for found in (_numbers(folder, "", SUFFIXES), _homographies(folder))
     )
-    if last >= number:
-        raise InputError(f"{folder} holds picture {last} but not picture {number}: number the pictures without gaps.")
-    if not others:
+    if last_picture > missing:
+        raise InputError(
+            f"{folder} holds picture {last_picture} but not picture {missing}: number the pictures without gaps."
+        )
+    if last_homography >= missing:
+        raise InputError(
+            f"{folder} holds H_1_{last_homography} but not picture {missing}: add the picture or remove the homography."
+        )
+    if len(pictures) == 1:
         raise InputError(f"{folder} holds one picture only: a sequence needs {folder.name}/2.png and H_1_2 at least.")
-    return ImageSequence(folder.name, reference, tuple(others), tuple(homographies))
+    homographies = tuple(read_homography(folder / f"H_1_{number}") for number in range(2, missing))
+    return ImageSequence(folder.name, pictures[0], tuple(pictures[1:]), homographies)
 
 
 def _picture(folder: Path, number: int) -> Path | None:
     return next((path for suffix in SUFFIXES if (path := folder / f"{number}{suffix}").is_file()), None)
 
 
+def _homographies(folder: Path) -> list[int]:
+    return _numbers(folder, "H_1_", ("",))
+
+
+def _numbers(folder: Path, before: str, suffixes: tuple[str, ...]) -> list[int]:
+    """Of the files that are called `before`, a number and one of the suffixes."""
+    stems = [path.stem.removeprefix(before) for path in folder.glob(f"{before}*") if path.suffix in suffixes]
+    return [int(stem) for stem in stems if stem.isdecimal()]
+
+
 def read_homography(path: Path) -> np.ndarray:
     """Nine numbers in text, three rows of three."""
     try:
-        matrix = np.array([row.split() for row in path.read_text().strip().splitlines()], dtype=np.float64)
+        rows = [[float(word) for word in line.split()] for line in path.read_text().strip().splitlines()]
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path} cannot be read as a homography ({error}): it needs three rows of three numbers."
         ) from error
-    if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or abs(np.linalg.det(matrix)) < 1e-12:
+    if [len(row) for row in rows] != [3, 3, 3]:
+        count = sum(len(row) for row in rows)
+        raise InputError(
+            f"{path} is no homography: it needs three rows of three numbers, and holds {count} in {len(rows)}."
+        )
+    matrix = np.array(rows, dtype=np.float64)
+    if not np.isfinite(matrix).all() or abs(np.linalg.det(matrix)) < 1e-12:
         raise InputError(f"{path} is no homography: it needs three rows of three numbers and an inverse.")
     return matrix

@@ -1,5 +1,6 @@
 """Files -> pictures, one way for all: gray, upright as the camera's note says, one sentence where a file is no picture."""
 
+import re
 from pathlib import Path
 
 import cv2
@@ -59,7 +60,12 @@ def read_picture(path: Path, flags: int) -> np.ndarray:
 
 
 def is_cut_off(content: bytes) -> bool:
-    """Whether a JPEG or PNG ends before its end mark: decoders fill the rest with gray and say nothing."""
+    """Whether a JPEG or PNG ends before its end mark, where decoders fill the rest with gray and say nothing; or a PPM or PGM
+    before its last pixel, where OpenCV writes several lines of its own.
+    """
+    if header := re.match(rb"P([56])(?:\s+(?:#[^\n]*\n)*)(\d+)\s+(\d+)\s+(\d+)\s", content):
+        kind, width, height, largest = (int(number) for number in header.groups())
+        return len(content) < header.end() + width * height * (3 if kind == 6 else 1) * (2 if largest > 255 else 1)
     if content[:8] == b"\x89PNG\r\n\x1a\n":
         return b"IEND" not in content[-65536:]
     if content[:2] != b"\xff\xd8":

@@ -28,9 +28,9 @@ def new_figure(rows: int, columns: int, width: float, height: float) -> tuple[Fi
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def save_figure(figure: Figure, path: Path | str) -> None:
+def save_figure(figure: Figure, path: Path | str, dpi: int = 150) -> None:
     with new_file(path) as part:
-        figure.savefig(part, format="png", dpi=150)
+        figure.savefig(part, format="png", dpi=dpi)
 
 
 def draw_fig2(

@@ -29,8 +29,9 @@ def test_tables_json_and_picture(root: Path, tmp_path: Path, capsys: pytest.Capt
     words = ["evaluate", "hpatches", "sift", "root=rootsift", "--root", str(root), "--pairs", "100", "-o", str(out)]
     assert main(words) == 0
     printed = capsys.readouterr()
+    assert "distractors in all" in printed.out  # the pool is always printed
     assert "split a, 2 of 40 sequences" in printed.out
-    assert "distractors" in printed.out  # the pool is always printed
+    assert "data:image/png;base64" in (out / "index.html").read_text()
     assert "38 sequences of split a are not there" in printed.err
     results = json.loads((out / "results.json").read_text())
     assert [line["label"] for line in results["lines"]] == ["sift", "root"]

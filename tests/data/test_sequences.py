@@ -33,7 +33,10 @@ def test_one_sequence_is_a_root_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("homography", "message"),
     [
-        ("1 0\n0 1\n", "no homography"),
+        ("1 0\n0 1\n", "holds 4 in 2"),
+        ("1 0 0\n0 1 0\n0 0\n", "no homography: it needs three rows of three numbers, and holds 8 in 3"),
+        ("1 0 0\n0 1 0\n0 0 one\n", "cannot be read as a homography .*'one'"),
+        ("", "holds 0 in 0"),
         ("a b c", "cannot be read"),
         ("1 0 0\n1 0 0\n0 0 1\n", "an inverse"),
         ("nan 0 0\n0 1 0\n0 0 1", "no homography"),
@@ -57,6 +60,16 @@ def test_missing_parts_are_said(tmp_path: Path) -> None:
     (tmp_path / "two" / "H_1_2").unlink()
     (tmp_path / "one" / "1.png").unlink()
     with pytest.raises(InputError, match="H_1_2 cannot be read"):
+        read_sequences(tmp_path)
+
+
+def test_a_missing_first_or_last_picture_is_said(tmp_path: Path) -> None:
+    write(tmp_path / "wall", 4)
+    (tmp_path / "wall" / "4.png").unlink()
+    with pytest.raises(InputError, match="holds H_1_4 but not picture 4"):
+        read_sequences(tmp_path)
+    (tmp_path / "wall" / "1.png").unlink()
+    with pytest.raises(InputError, match="holds picture 3 but not picture 1"):
         read_sequences(tmp_path)
 
 

@@ -55,6 +55,16 @@ def test_cut_off_is_seen_although_a_thumbnail_ends_whole() -> None:
     assert not is_cut_off(coded[:2] + b"\x00" + coded[2:])  # what cannot be followed is left to the decoder
 
 
+@pytest.mark.parametrize("suffix", [".ppm", ".pgm"])
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+def test_cut_off_is_seen_in_plain_pixels(suffix: str, kind: type) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (7, 9, 3), dtype=kind) * (257 if kind is np.uint16 else 1)
+    content = cv2.imencode(suffix, noise if suffix == ".ppm" else noise[:, :, 0])[1].tobytes()
+    assert not is_cut_off(content) and not is_cut_off(content + b"\n") and is_cut_off(content[:-1])
+    note = content.replace(b"\n", b"\n# a note\n", 1)
+    assert not is_cut_off(note) and is_cut_off(note[:-1])
+
+
 @pytest.mark.parametrize("shift", [0, 2, 4, 8])
 def test_sixteen_bits_are_read_by_those_in_use(tmp_path: Path, shift: int) -> None:
     gray = np.arange(256, dtype=np.uint8).reshape(16, 16)
