@@ -16,7 +16,7 @@ from sdgmnet.commands.evaluate import parse_contenders
 from sdgmnet.commands.matching_report import content, draw, tables
 from sdgmnet.contenders import Contender
 from sdgmnet.data.demo import read_demo
-from sdgmnet.data.sequences import ImageSequence, find_sequences, read_sequence
+from sdgmnet.data.sequences import ImageSequence, read_sequence, sequence_folders
 from sdgmnet.errors import InputError
 from sdgmnet.features import compact
 from sdgmnet.features.keypoints import Keypoints
@@ -93,7 +93,7 @@ def main(words: list[str]) -> None:
 
 def read_all(root: Path, names: Sequence[str]) -> tuple[list[ImageSequence], list[str]]:
     """The sequences of these names, or all; and for each that cannot be read, a sentence."""
-    folders = find_sequences(root)
+    folders = sequence_folders(root)
     unknown = set(names) - {folder.name for folder in folders}
     if unknown:
         raise InputError(f"{root} holds no sequence named {', '.join(sorted(unknown))}.")

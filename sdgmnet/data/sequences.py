@@ -21,10 +21,10 @@ class ImageSequence(NamedTuple):
 
 def read_sequences(root: Path | str) -> list[ImageSequence]:
     """All sequences below `root` (or `root` itself), by name."""
-    return [read_sequence(folder) for folder in find_sequences(root)]
+    return [read_sequence(folder) for folder in sequence_folders(root)]
 
 
-def find_sequences(root: Path | str) -> list[Path]:
+def sequence_folders(root: Path | str) -> list[Path]:
     """Folders of sequences below `root` (or `root` itself), by name: those with a picture 1 or a homography from it."""
     root = Path(root)
     if not root.is_dir():
