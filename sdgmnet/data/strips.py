@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 
 from sdgmnet.data.hpatches import OTHERS, SIDE, TYPES
-from sdgmnet.data.sequences import ImageSequence, find_sequences, read_sequence
+from sdgmnet.data.sequences import ImageSequence, read_sequence, sequence_folders
 from sdgmnet.data.strip_regions import (
     DETECTORS,
     JITTERS,
@@ -78,7 +78,7 @@ def make_strips(
     Returns the records of all that lie in `out`, by name, and the sequences that gave nothing.
     """
     options, out = options or StripOptions(), Path(out)
-    folders = {Path(os.path.abspath(folder)).name: folder for folder in find_sequences(root)}  # "." has a name too
+    folders = {Path(os.path.abspath(folder)).name: folder for folder in sequence_folders(root)}  # "." has a name too
     unknown = sorted({*only, *force} - set(folders))
     if unknown:
         raise InputError(f"there is no sequence {unknown[0]}; there are: {', '.join(folders)}.")
