@@ -76,7 +76,8 @@ text = pycolmap.Reconstruction()
 text.read_text(sys.argv[1] + "/sparse/0")
 with pycolmap.Database.open(sys.argv[1] + "/database.db") as database:
     said = {"inlier_pairs": database.num_verified_image_pairs(), "inlier_matches": database.num_inlier_matches(),
-            "cameras": database.num_cameras(), "keypoints": database.num_keypoints(), "matched": database.num_matched_image_pairs()}
+            "cameras": database.num_cameras(), "keypoints": database.num_keypoints(),
+            "matched": database.num_matched_image_pairs()}
 print(json.dumps({**said, "registered": model.num_reg_images(), "points": model.num_points3D(),
     "observations": model.compute_num_observations(), "text": text.num_points3D(),
     "track_length": model.compute_mean_track_length(), "error": model.compute_mean_reprojection_error(),
@@ -165,7 +166,7 @@ main({words!r})
     assert model_bytes(again) == model_bytes(workspace)
 
 
-def test_bad_places_are_said(workspace: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_places_are_said(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/letter.txt").write_text("mine")
@@ -185,7 +186,7 @@ def test_bad_places_are_said(workspace: Path, photos: Path, tmp_path: Path, caps
         ([photos, "-o", tmp_path / "out2", "--keypoints", "0"], "--keypoints"),
         ([photos, "-o", tmp_path / "out2", "--pairs", tmp_path / "none.txt"], "none.txt"),
     ):
-        assert main(["reconstruct", *map(str, words), *OPTIONS]) == 2, words
+        assert main(["reconstruct", *OPTIONS, *map(str, words)]) == 2, words
         shown = capsys.readouterr().err
         assert said in shown and "Traceback" not in shown
     assert not (tmp_path / "out2").exists()
