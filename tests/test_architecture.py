@@ -42,6 +42,7 @@ ALLOWED = {
     "features.own_keypoints": {"features.h5", "features.keypoints"},
     "features.verify": {"features.describe", "features.match"},
     "features.draw": set(),
+    "features.eth": {"features.keypoints"},
     "reconstruction": {
         "features.colmap",
         "features.describe",

@@ -33,6 +33,7 @@ INPUTS = "inputs.json"
 
 Tell = Callable[[str, int, int], None]  # stage, done, of how many
 Describe = Callable[[str, Path], Features]  # name of a photo as its owner calls it, its upright copy
+Matched = Callable[[str, str], np.ndarray | None]  # names of two photos -> pairs (M, 2) that others found, or None
 
 
 class Photos(NamedTuple):
@@ -104,11 +105,13 @@ def build_model(
     described_by: dict[str, Any],
     *,
     listed: Sequence[tuple[str, str]] = (),
+    matched: Matched | None = None,
     tell: Tell,
 ) -> dict[str, Any]:
     """All steps from photos to sparse models; the figures of the largest, and what happened on the way.
 
-    described_by: all that features depend on. listed: pairs of names, where the options say so.
+    described_by: all that features depend on. listed: pairs of names, where the options say so. matched: matches that are
+    taken as they are.
     """
     same_inputs_or_error(place, photos, options, described_by)
     copies = copy_photos(place, photos, options, tell)
@@ -116,12 +119,13 @@ def build_model(
     describe_photos(place, copies["photos"], describe, described_by, tell)
     make_database(place, copies["photos"], options)
     pairs = choose_pairs(copies["photos"], options, listed)
-    match_pairs(place, pairs, options, tell)
+    called = {photo["name"]: photo["source"] for photo in copies["photos"]}
+    given = None if matched is None else lambda first, second: matched(called[first], called[second])
+    match_pairs(place, pairs, options, tell, given)
     verify_pairs(place, len(names), options, tell)
     models = map_models(place, len(names), options, tell)
     with tables.opened(place.database) as database:
         inliers = tables.count_verified(database)
-    called = {photo["name"]: photo["source"] for photo in copies["photos"]}
     largest = {key: value for key, value in models[0].items() if key != "photos"}
     return {
         "photos": len(photos.names),
@@ -129,7 +133,7 @@ def build_model(
         "inlier_pairs": inliers.pairs,
         "inlier_matches": inliers.matches,
         "pairs": len(pairs),
-        "keypoints": round(np.mean(list(count_keypoints(place, names))), 1),
+        "keypoints": round(float(np.mean(list(count_keypoints(place, names)))), 1),
         "models": [model["registered"] for model in models],
         "unregistered": [called[name] for name in names if name not in models[0]["photos"]],
         "broken": copies["broken"],
@@ -253,7 +257,13 @@ def choose_pairs(
     return sorted((min(pair), max(pair)) for pair in readable)
 
 
-def match_pairs(place: Place, pairs: Sequence[tuple[str, str]], options: ModelOptions, tell: Tell) -> None:
+def match_pairs(
+    place: Place,
+    pairs: Sequence[tuple[str, str]],
+    options: ModelOptions,
+    tell: Tell,
+    given: Matched | None = None,
+) -> None:
     """Matches of every pair that is not in the database yet, each kept as soon as it is found.
 
     Pairs with fewer than 15 matches are kept without any, as in the benchmark: they are not verified.
@@ -267,7 +277,9 @@ def match_pairs(place: Place, pairs: Sequence[tuple[str, str]], options: ModelOp
             tell("matching", done, len(pairs))
             if number in finished:
                 continue
-            found = match(recall(first), recall(second), mutual=options.mutual, ratio=options.ratio).pairs
+            found = None if given is None else given(first, second)
+            if found is None:
+                found = match(recall(first), recall(second), mutual=options.mutual, ratio=options.ratio).pairs
             kept = found if len(found) >= FEWEST_MATCHES else found[:0]
             tables.write_matches(database, ids[first], ids[second], kept)
             done += 1
