@@ -31,6 +31,10 @@ COMMANDS: dict[str, Command] = {
     "evaluate matching": Command(
         "sdgmnet.commands.evaluate:matching", "Share of keypoints found again in pictures with known homographies."
     ),
+    "evaluate reconstruction": Command(
+        "sdgmnet.commands.evaluate_reconstruction:main",
+        "What COLMAP reconstructs from each descriptor's matches (Table 5).",
+    ),
     "data phototour": Command(
         "sdgmnet.commands.data:phototour", "UBC PhotoTour: convert original folders, or fetch them."
     ),

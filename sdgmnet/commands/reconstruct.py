@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import cv2
 import torch
 import tyro
 from rich.console import Console
@@ -22,12 +23,11 @@ from sdgmnet.features.describe import Features, as_contender, describe, find_key
 from sdgmnet.features.images import read_gray
 from sdgmnet.files import digest, write_json
 from sdgmnet.pretrained import ALIAS
-from sdgmnet.reconstruction.cloud import read_ply
 from sdgmnet.reconstruction.copies import find_photos, plain_name
-from sdgmnet.reconstruction.mapping import POINTS
+from sdgmnet.reconstruction.densify import SIZE as DENSE_SIZE
+from sdgmnet.reconstruction.densify import densify
 from sdgmnet.reconstruction.model import INPUTS, ModelOptions, Photos, Place, build_model
-from sdgmnet.reconstruction.overview import draw_overview
-from sdgmnet.reconstruction.views import load_scene
+from sdgmnet.reconstruction.overview import draw_model
 from sdgmnet.report import counting_bar, print_table
 
 CONTRAST = 0.02  # COLMAP's, at which a photo of 3000 pixels has some 20 000 keypoints
@@ -74,7 +74,7 @@ class ReconstructArguments:
     """Who shares a lens: photos of equal size, folder and focal length; all of equal size; nobody."""
     dense: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Then depth maps of every photo and a dense cloud of the largest model, dense/fused.ply."""
-    dense_size: int = 1200
+    dense_size: int = DENSE_SIZE
     """Longest side of the depth maps; the time grows with its square."""
     threads: int = 2
     """Threads to work with."""
@@ -103,7 +103,7 @@ def main(words: list[str]) -> None:
         seed=arguments.seed,
         threads=arguments.threads,
     )
-    torch.set_num_threads(arguments.threads)
+    use_threads(arguments.threads)
     contender = as_contender(arguments.descriptor)
 
     def describe_photo(name: str, path: Path) -> Features:
@@ -120,23 +120,37 @@ def main(words: list[str]) -> None:
     with only_worker(place.notes, "choose another -o"), stages() as tell:
         photos = Photos(arguments.photos, names)
         summary = build_model(place, photos, options, describe_photo, described_by, listed=listed, tell=tell)
-        show(place, summary, plain_name(arguments.photos.resolve().name))
+        draw_model(place, summary, plain_name(arguments.photos.resolve().name))
+        if arguments.dense:
+            dense = densify(place, arguments.dense_size, seed=arguments.seed, threads=arguments.threads, tell=tell)
+            summary = {**summary, "dense": dense, **place.times.read()}
+        write_json(place.folder / "summary.json", summary)
     report(place, summary, as_json=arguments.json)
 
 
 def check(arguments: ReconstructArguments) -> None:
-    for name, least in (("keypoints", 1), ("size", 64), ("dense_size", 64), ("neighbours", 1), ("threads", 1)):
-        if getattr(arguments, name) < least:
-            raise InputError(f"--{name.replace('_', '-')} must be at least {least}, not {getattr(arguments, name)}.")
+    check_numbers(arguments, keypoints=1, size=64, dense_size=64, neighbours=1, threads=1)
+    if not arguments.photos.is_dir():
+        raise InputError(f"{arguments.photos} is not a folder: give the folder of the photos.")
+    need_pycolmap()
+
+
+def check_numbers(arguments: Any, **least: int) -> None:
+    """Of arguments with a contrast, a ratio and a seed, and others that have a least value."""
+    for name, lowest in least.items():
+        if getattr(arguments, name) < lowest:
+            raise InputError(f"--{name.replace('_', '-')} must be at least {lowest}, not {getattr(arguments, name)}.")
     if not 0 <= arguments.contrast < 1:
         raise InputError(f"--contrast lies in [0, 1), not {arguments.contrast}.")
     if arguments.ratio is not None and not 0 < arguments.ratio <= 1:
         raise InputError(f"--ratio lies in (0, 1], not {arguments.ratio}.")
     if not 0 <= arguments.seed < 2**31:
         raise InputError(f"--seed must lie in [0, 2^31), not {arguments.seed}.")
-    if not arguments.photos.is_dir():
-        raise InputError(f"{arguments.photos} is not a folder: give the folder of the photos.")
-    need_pycolmap()
+
+
+def use_threads(count: int) -> None:
+    torch.set_num_threads(count)
+    cv2.setNumThreads(count)
 
 
 def keep_apart(photos: Path, place: Place) -> None:
@@ -165,17 +179,6 @@ def stages() -> Iterator[Callable[[str, int, int], None]]:
         yield tell
 
 
-def show(place: Place, summary: dict[str, Any], name: str) -> None:
-    """summary.json and cloud.png."""
-    write_json(place.folder / "summary.json", summary)
-    title = (
-        f"{name}: {summary['registered']} of {summary['photos']} photos, {summary['points']} points, "
-        f"tracks of {summary['track_length']:.2f}, {summary['reprojection_error']:.2f} px"
-    )
-    views = load_scene(place.notes / "scene.npz").views
-    draw_overview(read_ply(place.sparse / POINTS), views, place.folder / "cloud.png", title)
-
-
 def report(place: Place, summary: dict[str, Any], *, as_json: bool) -> None:
     for name, reason in summary["broken"]:
         print_aside(f"{name} {reason}; left out.")
@@ -197,6 +200,8 @@ def report(place: Place, summary: dict[str, Any], *, as_json: bool) -> None:
         ["matches verified", f"{summary['inlier_matches']}"],
         ["keypoints a photo", f"{summary['keypoints']:.0f}"],
     ]
+    if dense := summary.get("dense"):
+        figures.append([f"dense points, engine {dense['engine']}", f"{dense['points']}"])
     print_table(["what", "value"], figures)
     seconds, peaks = summary["seconds"], summary["peak_bytes_of"]
     spent = [[stage, f"{seconds[stage]:.1f}", f"{peaks.get(stage, 0) / 1e6:.0f}"] for stage in seconds]

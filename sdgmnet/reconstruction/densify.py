@@ -4,6 +4,7 @@ As the ETH benchmark does it (PROTOCOLS.md 7.1): photos undistorted to at most 1
 agree. With COLMAP's stereo on a GPU the maps are photometric ones, as there; ours are those that other photos confirm.
 """
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,6 @@ def undistort(place: Place, size: int) -> None:
 
 
 def _undistort(model: str, images: str, target: str, size: int) -> None:
-    import shutil
-
     import pycolmap
 
     shutil.rmtree(target, ignore_errors=True)

@@ -29,11 +29,15 @@ from sdgmnet.reconstruction.times import Times
 METHOD = 1  # raised when the same photos and options would give another model
 ANY_SIZE = 1_000_000  # pixels of a side: photos are copied as large as they are
 KEPT_FEATURES = 32  # photos whose features are kept in memory while pairs are matched
-INPUTS = "inputs.json"
+INPUTS, SCENE = "inputs.json", "scene.npz"
 
 Tell = Callable[[str, int, int], None]  # stage, done, of how many
 Describe = Callable[[str, Path], Features]  # name of a photo as its owner calls it, its upright copy
 Matched = Callable[[str, str], np.ndarray | None]  # names of two photos -> pairs (M, 2) that others found, or None
+
+
+class NoModel(InputError):
+    """The matches do not join the photos: bad luck with these photos or this descriptor, while all else is well."""
 
 
 class Photos(NamedTuple):
@@ -297,7 +301,7 @@ def verify_pairs(place: Place, photos: int, options: ModelOptions, tell: Tell) -
         with tables.opened(place.database) as database:
             write_json(record, tables.count_verified(database)._asdict())
     if not read_json(record)["pairs"]:
-        raise InputError(
+        raise NoModel(
             f"no two of the {photos} photos show the same things from different places, as far as their matches say: "
             "a model needs photos that overlap."
         )
@@ -307,18 +311,21 @@ def map_models(place: Place, photos: int, options: ModelOptions, tell: Tell) -> 
     """Figures of the models in sparse/0, 1, ..., the largest first."""
     record = place.notes / "models.json"
     if not record.exists():
-        with place.times.of("mapping"):
-            step = map_photos(
-                place.database,
-                place.images,
-                place.sparse,
-                place.notes / "scene.npz",
-                place.log,
-                count=photos,
-                smallest=options.smallest,
-                seed=options.seed,
-                tell=partial(tell, "mapping"),
-            )
+        try:
+            with place.times.of("mapping"):
+                step = map_photos(
+                    place.database,
+                    place.images,
+                    place.sparse,
+                    place.notes / SCENE,
+                    place.log,
+                    count=photos,
+                    smallest=options.smallest,
+                    seed=options.seed,
+                    tell=partial(tell, "mapping"),
+                )
+        except InputError as error:
+            raise NoModel(str(error)) from error
         place.times.peak(step.peak_bytes, "mapping")
         write_json(record, step.result)
     tell("mapping", photos, photos)

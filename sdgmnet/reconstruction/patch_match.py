@@ -38,7 +38,11 @@ def estimate_depths_with_colmap(
         raise InputError("This pycolmap is built without CUDA: use estimate_depths.")
     same_options_or_error(workspace, options, "colmap", remake=remake)
     run_alone(
-        f"{__name__}:_patch_match", workspace / "dense.log", workspace=str(workspace), size=options.size, confirm=confirm
+        f"{__name__}:_patch_match",
+        workspace / "dense.log",
+        workspace=str(workspace),
+        size=options.size,
+        confirm=confirm,
     )
 
 
