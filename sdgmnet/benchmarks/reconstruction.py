@@ -38,8 +38,10 @@ from sdgmnet.reconstruction.densify import SIZE as DENSE_SIZE
 from sdgmnet.reconstruction.densify import densify
 from sdgmnet.reconstruction.model import ModelOptions, Photos, Place, build_model
 from sdgmnet.reconstruction.overview import draw_model
+from sdgmnet.reconstruction.own_sift import build_with_colmap
 
 ANGLES = (5, 10, 20)  # degrees
+COLMAP = "colmap"
 
 Tell = Callable[[str, int, int], None]
 
@@ -68,10 +70,17 @@ class Entry(NamedTuple):
     contender: Contender | None
     files: Path | None  # folder with SET/descriptors or descriptors, and perhaps matches beside it
 
+    @property
+    def is_colmap(self) -> bool:
+        """COLMAP's own SIFT, keypoints and matching included: a comparison of whole pipelines, not of descriptors."""
+        return self.contender is None and self.files is None
+
 
 def parse_entry(text: str) -> Entry:
-    """[label=]spec as everywhere, or the folder of the benchmark's files."""
+    """[label=]spec as everywhere, or the folder of the benchmark's files, or "colmap"."""
     label, spec = split_label(text)
+    if spec == COLMAP:
+        return Entry(label or "colmap, own keypoints", COLMAP, None, None)
     folder = Path(spec)
     if any(folder.glob("descriptors")) or any(folder.glob("*/descriptors")):
         return Entry(label or folder.resolve().name, "files", None, folder)
@@ -94,8 +103,37 @@ def parse_entries(texts: Sequence[str]) -> list[Entry]:
 
 def run(entry: Entry, photos: PhotoSet, out: Path, options: BenchmarkOptions, tell: Tell) -> dict[str, Any]:
     """One row: a contender on a set."""
-    keypoints = keypoints_of(photos, out, options, tell)
     place = Place(out / photos.name / entry.label)
+    with only_worker(place.notes, "choose another -o"):
+        summary = reconstruct(entry, photos, place, out, options, tell)
+        draw_model(place, summary, f"{photos.name}, {entry.label}")
+        row: dict[str, Any] = {"set": photos.name, "label": entry.label, **summary}
+        if options.dense:
+            row["dense"] = densify(place, options.dense_size, seed=options.seed, threads=options.threads, tell=tell)
+        if photos.truth is not None and not entry.is_colmap:
+            row["pose"] = relative_poses(place, photos.truth)
+        if options.exchange and not entry.is_colmap:
+            write_exchange(place)
+        row |= place.times.read()
+        write_json(place.folder / "summary.json", row)
+    return row
+
+
+def reconstruct(
+    entry: Entry, photos: PhotoSet, place: Place, out: Path, options: BenchmarkOptions, tell: Tell
+) -> dict[str, Any]:
+    """The model, and its figures."""
+    names = Photos(photos.images, photos.photos)
+    model_options = ModelOptions(
+        cameras=options.cameras,
+        mutual=options.mutual,
+        ratio=options.ratio,
+        seed=options.seed,
+        threads=options.threads,
+    )
+    if entry.is_colmap:
+        return build_with_colmap(place, names, model_options, tell)
+    keypoints = keypoints_of(photos, out, options, tell)
     given = _files_of(entry, photos)
 
     def describe_photo(name: str, path: Path) -> Features:
@@ -112,35 +150,15 @@ def run(entry: Entry, photos: PhotoSet, out: Path, options: BenchmarkOptions, te
         return Features(found, descriptors, (gray.shape[1], gray.shape[0]))
 
     files = {} if given is None else {name: digest_of(given / name) for name in ("descriptors", "matches")}
-    described_by = {"descriptor": entry.identity, **files, "detected": _note(photos, options)}
-    model_options = ModelOptions(
-        cameras=options.cameras,
-        mutual=options.mutual,
-        ratio=options.ratio,
-        seed=options.seed,
-        threads=options.threads,
+    return build_model(
+        place,
+        names,
+        model_options,
+        describe_photo,
+        {"descriptor": entry.identity, **files, "detected": _note(photos, options)},
+        matched=None if given is None else lambda one, two: read_matches(given / "matches", one, two),
+        tell=tell,
     )
-    with only_worker(place.notes, "choose another -o"):
-        summary = build_model(
-            place,
-            Photos(photos.images, photos.photos),
-            model_options,
-            describe_photo,
-            described_by,
-            matched=None if given is None else lambda one, two: read_matches(given / "matches", one, two),
-            tell=tell,
-        )
-        draw_model(place, summary, f"{photos.name}, {entry.label}")
-        row: dict[str, Any] = {"set": photos.name, "label": entry.label, **summary}
-        if options.dense:
-            row["dense"] = densify(place, options.dense_size, seed=options.seed, threads=options.threads, tell=tell)
-        if photos.truth is not None:
-            row["pose"] = relative_poses(place, photos.truth)
-        if options.exchange:
-            write_exchange(place)
-        row |= place.times.read()
-        write_json(place.folder / "summary.json", row)
-    return row
 
 
 def _files_of(entry: Entry, photos: PhotoSet) -> Path | None:

@@ -34,7 +34,7 @@ class Arguments:
 
     contenders: tyro.conf.Positional[tuple[str, ...]]
     """What to compare: [label=]sift | rootsift | sdgmnet | tfeat:FILE | FILE.safetensors | RUN_FOLDER | a FOLDER with
-    SET/descriptors/*.bin, and perhaps SET/matches/*.bin, in the benchmark's format."""
+    SET/descriptors/*.bin, and perhaps SET/matches/*.bin, in the benchmark's format | colmap, its own keypoints and matching."""
     root: Path
     """Folder of sets, or a set."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]

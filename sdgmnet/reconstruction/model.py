@@ -128,18 +128,31 @@ def build_model(
     match_pairs(place, pairs, options, tell, given)
     verify_pairs(place, len(names), options, tell)
     models = map_models(place, len(names), options, tell)
+    return summarise(place, photos, copies, len(pairs), models, options, described_by)
+
+
+def summarise(
+    place: Place,
+    photos: Photos,
+    copies: dict[str, Any],
+    pairs: int,
+    models: Sequence[dict[str, Any]],
+    options: ModelOptions,
+    described_by: dict[str, Any],
+) -> dict[str, Any]:
+    """The benchmark's figures of the largest model (PROTOCOLS.md 7.3), and what they were made from."""
+    names = [photo["name"] for photo in copies["photos"]]
     with tables.opened(place.database) as database:
         inliers = tables.count_verified(database)
-    largest = {key: value for key, value in models[0].items() if key != "photos"}
     return {
         "photos": len(photos.names),
-        **largest,
+        **{key: value for key, value in models[0].items() if key != "photos"},
         "inlier_pairs": inliers.pairs,
         "inlier_matches": inliers.matches,
-        "pairs": len(pairs),
+        "pairs": pairs,
         "keypoints": round(float(np.mean(list(count_keypoints(place, names)))), 1),
         "models": [model["registered"] for model in models],
-        "unregistered": [called[name] for name in names if name not in models[0]["photos"]],
+        "unregistered": [one["source"] for one in copies["photos"] if one["name"] not in models[0]["photos"]],
         "broken": copies["broken"],
         "options": asdict(options),
         "features": described_by,

@@ -200,6 +200,20 @@ def test_a_read_only_folder_is_said(photos: Path, tmp_path: Path, capsys: pytest
     assert "Permission denied" in capsys.readouterr().err
 
 
+def test_a_refused_folder_is_said(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As above for root, whom nothing refuses: the system's answer is played."""
+
+    def refuse(path: Any, *_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    assert main(["reconstruct", str(photos), "-o", str(tmp_path / "model"), *OPTIONS]) == 2
+    assert capsys.readouterr().err.strip().endswith("model/.work: Permission denied.")
+    assert not (tmp_path / "model").exists()
+
+
 def test_photos_of_different_things_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "photos").mkdir()
     for seed in range(3):

@@ -44,7 +44,7 @@ def test_all_that_is_shown_fits_and_fills_the_picture() -> None:
 
 
 def test_a_point_far_away_does_not_shrink_the_scene() -> None:
-    points = np.random.default_rng(0).uniform(-1, 1, (1000, 3)) + [0, 0, 5]
+    points = np.random.default_rng(0).uniform(-1, 1, (1000, 3)) + np.array([0, 0, 5])
     far = np.concatenate([points, [[1e4, 0, 0]]])
     assert np.ptp(usual(far), axis=0).max() < 2
     cloud = Cloud(far, np.zeros((1001, 3), np.uint8))
