@@ -89,9 +89,14 @@ def pair_id(first: int, second: int) -> int:
     return LAST_ID * min(first, second) + max(first, second)
 
 
-def matched(database: sqlite3.Connection) -> set[int]:
-    """Numbers of the pairs that are finished, those without a match among them."""
-    return {int(number) for (number,) in database.execute("SELECT pair_id FROM matches")}
+def is_matched(database: sqlite3.Connection, number: int) -> bool:
+    """Whether the pair of this number is finished; it may be without a match."""
+    return database.execute("SELECT 1 FROM matches WHERE pair_id = ?", (number,)).fetchone() is not None
+
+
+def count_finished(database: sqlite3.Connection) -> int:
+    """Pairs that are finished, those without a match among them."""
+    return int(database.execute("SELECT COUNT(*) FROM matches").fetchone()[0])
 
 
 def write_matches(database: sqlite3.Connection, first: int, second: int, pairs: np.ndarray) -> None:

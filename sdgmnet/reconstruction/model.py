@@ -5,7 +5,8 @@ again after whatever end, nothing of it is repeated, and the model is the same.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from itertools import combinations
@@ -128,7 +129,7 @@ def build_model(
     match_pairs(place, pairs, options, tell, given)
     verify_pairs(place, len(names), options, tell)
     models = map_models(place, len(names), options, tell)
-    return summarise(place, photos, copies, len(pairs), models, options, described_by)
+    return summarise(place, photos, copies, pairs.total, models, options, described_by)
 
 
 def summarise(
@@ -259,48 +260,45 @@ def count_keypoints(place: Place, names: Sequence[str]) -> Iterator[int]:
             yield int(row[0])
 
 
-def choose_pairs(
-    photos: Sequence[dict[str, Any]], options: ModelOptions, listed: Sequence[tuple[str, str]]
-) -> list[tuple[str, str]]:
-    """Pairs of copies, in order of names. A listed pair with a photo that cannot be read is left out."""
+class Pairs(NamedTuple):
+    """Of copies, in order of names; those of many photos are never in memory all at once."""
+
+    total: int
+    each: Iterable[tuple[str, str]]
+
+
+def choose_pairs(photos: Sequence[dict[str, Any]], options: ModelOptions, listed: Sequence[tuple[str, str]]) -> Pairs:
+    """A listed pair with a photo that cannot be read is left out."""
     names = [photo["name"] for photo in photos]
     if options.pairs == "all":
-        return list(combinations(names, 2))
+        return Pairs(math.comb(len(names), 2), combinations(names, 2))
     if options.pairs == "sequential":
         near = sorted(neighbours_in_order(len(names), options.neighbours))
-        return [(names[first], names[second]) for first, second in near]
+        return Pairs(len(near), ((names[first], names[second]) for first, second in near))
     copy = {photo["source"]: photo["name"] for photo in photos}
     readable = [(copy[first], copy[second]) for first, second in listed if first in copy and second in copy]
-    return sorted((min(pair), max(pair)) for pair in readable)
+    return Pairs(len(readable), sorted((min(pair), max(pair)) for pair in readable))
 
 
-def match_pairs(
-    place: Place,
-    pairs: Sequence[tuple[str, str]],
-    options: ModelOptions,
-    tell: Tell,
-    given: Matched | None = None,
-) -> None:
+def match_pairs(place: Place, pairs: Pairs, options: ModelOptions, tell: Tell, given: Matched | None = None) -> None:
     """Matches of every pair that is not in the database yet, each kept as soon as it is found.
 
     Pairs with fewer than 15 matches are kept without any, as in the benchmark: they are not verified.
     """
     recall = lru_cache(maxsize=KEPT_FEATURES)(partial(read_features, place.features))
     with place.times.of("matching"), tables.opened(place.database) as database:
-        ids, finished = tables.image_ids(database), tables.matched(database)
-        numbers = [tables.pair_id(ids[first], ids[second]) for first, second in pairs]
-        done = sum(number in finished for number in numbers)
-        for (first, second), number in zip(pairs, numbers, strict=True):
-            tell("matching", done, len(pairs))
-            if number in finished:
+        ids, done = tables.image_ids(database), tables.count_finished(database)
+        for first, second in pairs.each:
+            if tables.is_matched(database, tables.pair_id(ids[first], ids[second])):
                 continue
+            tell("matching", done, pairs.total)
             found = None if given is None else given(first, second)
             if found is None:
                 found = match(recall(first), recall(second), mutual=options.mutual, ratio=options.ratio).pairs
             kept = found if len(found) >= FEWEST_MATCHES else found[:0]
             tables.write_matches(database, ids[first], ids[second], kept)
             done += 1
-        tell("matching", len(pairs), len(pairs))
+        tell("matching", pairs.total, pairs.total)
 
 
 def verify_pairs(place: Place, photos: int, options: ModelOptions, tell: Tell) -> None:

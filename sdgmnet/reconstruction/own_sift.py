@@ -1,6 +1,6 @@
 """COLMAP's own pipeline, from its SIFT keypoints to its matches, in a workspace like ours: to compare with."""
 
-from itertools import combinations
+import math
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def build_with_colmap(place: Place, photos: Photos, options: ModelOptions, tell:
             )
         place.times.peak(step.peak_bytes, "features")
     tell("features", 1, 1)
-    pairs = len(list(combinations(copies["photos"], 2)))
+    pairs = math.comb(len(copies["photos"]), 2)
     record = place.notes / "matched.json"
     if not record.exists():
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from sdgmnet.errors import InputError, Stopped
 
 LAST_LINES = 12  # of a failed step's log, shown to the user
 GLANCE = 0.5  # seconds between looks at how far a step is
+SHARE = 20  # or so many times as long as a look takes
 
 
 class StepFailed(Stopped):
@@ -52,12 +54,16 @@ def run_alone(step: str, log: Path, *, watch: Callable[[], None] | None = None, 
 
 
 def _wait(child: "subprocess.Popen[bytes]", watch: Callable[[], None] | None) -> int:
+    if watch is None:
+        return child.wait()
+    pause = GLANCE
     while True:
         try:
-            return child.wait(None if watch is None else GLANCE)
+            return child.wait(pause)
         except subprocess.TimeoutExpired:
-            if watch is not None:
-                watch()
+            began = time.monotonic()
+            watch()
+            pause = max(GLANCE, SHARE * (time.monotonic() - began))
 
 
 def _end_with_parent() -> None:

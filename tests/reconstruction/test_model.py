@@ -227,9 +227,16 @@ def test_photos_of_different_things_are_said(tmp_path: Path, capsys: pytest.Capt
 def test_pairs() -> None:
     photos = [{"name": f"{n:02d}.jpg", "source": f"{n:02d} .jpg"} for n in range(30)]
     names = [photo["name"] for photo in photos]
-    assert choose_pairs(photos, ModelOptions(), []) == list(combinations(names, 2))
-    near = choose_pairs(photos, ModelOptions(pairs="sequential", neighbours=2), [])
+
+    def chosen(listed: tuple[tuple[str, str], ...] = (), **options: Any) -> list[tuple[str, str]]:
+        pairs = choose_pairs(photos, ModelOptions(**options), listed)
+        found = list(pairs.each)
+        assert pairs.total == len(found) == len(set(found))
+        return found
+
+    assert chosen() == list(combinations(names, 2))
+    near = chosen(pairs="sequential", neighbours=2)
     assert near[:4] == [("00.jpg", f"{step:02d}.jpg") for step in (1, 2, 4, 8)]
-    assert ("00.jpg", "03.jpg") not in near and len(near) == len(set(near))
-    listed = [("03 .jpg", "01 .jpg"), ("gone.jpg", "01 .jpg"), ("02 .jpg", "05 .jpg")]
-    assert choose_pairs(photos, ModelOptions(pairs="list"), listed) == [("01.jpg", "03.jpg"), ("02.jpg", "05.jpg")]
+    assert ("00.jpg", "03.jpg") not in near
+    listed = ("03 .jpg", "01 .jpg"), ("gone.jpg", "01 .jpg"), ("02 .jpg", "05 .jpg")
+    assert chosen(listed, pairs="list") == [("01.jpg", "03.jpg"), ("02.jpg", "05.jpg")]
