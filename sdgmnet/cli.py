@@ -21,6 +21,9 @@ COMMANDS: dict[str, Command] = {
     ),
     "describe": Command("sdgmnet.commands.describe:main", "Keypoints and descriptors of pictures, as an h5 file."),
     "match": Command("sdgmnet.commands.match:main", "Match two pictures and draw it, or all pairs of a folder."),
+    "reconstruct": Command(
+        "sdgmnet.commands.reconstruct:main", "A 3-D model of what photos show, as a COLMAP workspace."
+    ),
     "train": Command("sdgmnet.commands.train:main", "Train a descriptor: Algorithm 1 with the paper's settings."),
     "evaluate phototour": Command(
         "sdgmnet.commands.evaluate:phototour", "FPR@95 on labelled pairs of patches (Table 1)."
@@ -31,6 +34,10 @@ COMMANDS: dict[str, Command] = {
     ),
     "evaluate hpatches": Command(
         "sdgmnet.commands.hpatches:main", "HPatches: patch verification, image matching, patch retrieval (Fig. 4)."
+    ),
+    "evaluate reconstruction": Command(
+        "sdgmnet.commands.evaluate_reconstruction:main",
+        "What COLMAP reconstructs from each descriptor's matches (Table 5).",
     ),
     "data phototour": Command(
         "sdgmnet.commands.data:phototour", "UBC PhotoTour: convert original folders, or fetch them."

@@ -116,3 +116,21 @@ def _in_order(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     if np.isnan(scores).any():
         raise InputError("scores contain NaN: the descriptors are not finite.")
     return labels[np.argsort(-scores, kind="stable")]
+
+
+def pose_auc(errors: np.ndarray, threshold: float) -> float:
+    """Area under the curve of recall over pose error up to `threshold` degrees, as a fraction of the largest possible.
+
+    errors (P,) degrees, infinite where no pose was found. The curve is linear between (0, 0) and the sorted errors with their
+    recalls i / P, and flat after the last one below the threshold: the usual measure of matchers, as SuperGlue has it.
+    """
+    errors = np.sort(np.asarray(errors, dtype=np.float64).ravel())
+    if len(errors) == 0 or np.isnan(errors).any():
+        raise InputError("the area under the curve needs errors, none of them NaN.")
+    if not 0 < threshold < np.inf:
+        raise InputError(f"a threshold is a positive number of degrees, not {threshold}.")
+    below = errors[errors < threshold]
+    recall = np.arange(len(below) + 1) / len(errors)
+    places = np.concatenate([[0.0], below, [threshold]])
+    heights = np.append(recall, recall[-1])
+    return float(np.sum(np.diff(places) * (heights[1:] + heights[:-1]) / 2) / threshold)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sdgmnet.errors import InputError
-from sdgmnet.metrics import FPR_CONVENTIONS, fpr_at_recall, pair_distances, skewness
+from sdgmnet.metrics import FPR_CONVENTIONS, fpr_at_recall, pair_distances, pose_auc, skewness
 
 
 def hardnet_rule(distances: np.ndarray, labels: np.ndarray, recall: float = 0.95) -> float:
@@ -189,3 +189,32 @@ def test_skewness() -> None:
 def test_skewness_of_a_gamma_sample(shape: float) -> None:
     sample = np.random.default_rng(10).gamma(shape, 3.0, 400_000).astype(np.float32)
     assert skewness(sample) == pytest.approx(2 / math.sqrt(shape), rel=0.03)
+
+
+def area_by_small_steps(errors: list[float], threshold: float, steps: int = 200_000) -> float:
+    """The curve drawn point by point: between sorted errors recall rises along a straight line, and stays after the last."""
+    known = [(0.0, 0.0)] + [(e, (i + 1) / len(errors)) for i, e in enumerate(sorted(errors)) if e < threshold]
+    total = 0.0
+    for step in range(steps):
+        x = (step + 0.5) / steps * threshold
+        before = max(i for i, (e, _) in enumerate(known) if e <= x)
+        (x0, y0) = known[before]
+        later = known[before + 1 :]
+        total += y0 if not later else y0 + (later[0][1] - y0) * (x - x0) / (later[0][0] - x0)
+    return total / steps
+
+
+@pytest.mark.parametrize(
+    "errors", [[1.0], [0.5, 3.0, 4.0, 30.0], [np.inf, 2.0], [6.0, 7.0], [2.0, 2.0, 4.9], [0.0, 0.0, 1.0]]
+)
+def test_pose_auc_is_the_area_under_the_curve(errors: list[float]) -> None:
+    assert pose_auc(np.array(errors), 5.0) == pytest.approx(area_by_small_steps(errors, 5.0, 2000), abs=1e-3)
+
+
+def test_pose_auc_at_its_ends() -> None:
+    assert pose_auc(np.zeros(4), 5.0) == 1
+    assert pose_auc(np.array([np.inf, 5.0]), 5.0) == 0  # at the threshold is not below it
+    assert pose_auc(np.array([2.5]), 5.0) == pytest.approx(0.75)  # half a triangle, then flat
+    for errors, threshold in ((np.array([]), 5.0), (np.array([np.nan]), 5.0), (np.zeros(1), 0.0)):
+        with pytest.raises(InputError):
+            pose_auc(errors, threshold)

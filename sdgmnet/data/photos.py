@@ -20,12 +20,12 @@ from sdgmnet.data.patchset import PatchSet, is_patchset
 from sdgmnet.data.photo_options import PhotoOptions
 from sdgmnet.data.photo_patches import write_scene
 from sdgmnet.data.photo_points import Points, points_by_geometry, points_of_tracks
-from sdgmnet.data.times import Times
 from sdgmnet.errors import InputError, Stopped
 from sdgmnet.files import is_disk_full, read_json, write_json
 from sdgmnet.reconstruction.copies import find_photos, plain_name
 from sdgmnet.reconstruction.dense import make_depths
 from sdgmnet.reconstruction.sparse import reconstruct
+from sdgmnet.reconstruction.times import Times
 from sdgmnet.reconstruction.views import load_scene
 
 # Seconds for one photo of 1600 px on two cores, only to weigh the parts of the progress bar.

@@ -12,7 +12,7 @@ from sdgmnet.contenders import Contender, parse_contender
 from sdgmnet.encoders import SDGMNet, TFeat
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import eight_bits, read_gray
-from sdgmnet.features.keypoints import Keypoints, detect
+from sdgmnet.features.keypoints import CONTRAST, Keypoints, detect
 from sdgmnet.features.patches import cut_patches
 from sdgmnet.inference import describe_patches
 from sdgmnet.pretrained import ALIAS
@@ -58,6 +58,20 @@ def describe(
     keypoints = detect(gray, limit, upright=upright) if keypoints is None else rescale(keypoints, whole, smaller)
     described = describe_keypoints(gray, keypoints, as_contender(descriptor), upright=upright)
     return Features(rescale(described.keypoints, smaller, whole), described.descriptors, whole)
+
+
+def find_keypoints(
+    gray: np.ndarray,
+    limit: int | None = None,
+    *,
+    upright: bool = False,
+    size: int | None = SIZE,
+    contrast: float = CONTRAST,
+) -> Keypoints:
+    """DoG keypoints of a gray picture (H, W) uint8 in its own pixels, found while it is made no larger than `size`."""
+    smaller = shrink(gray, size)
+    found = detect(smaller, limit, upright=upright, contrast=contrast)
+    return rescale(found, (smaller.shape[1], smaller.shape[0]), (gray.shape[1], gray.shape[0]))
 
 
 def describe_keypoints(

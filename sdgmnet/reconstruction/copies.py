@@ -28,13 +28,15 @@ def find_photos(folder: Path, without: Iterable[Path] = ()) -> list[str]:
     return sorted(found)
 
 
-def prepare_photos(folder: str, names: Sequence[str], work: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Upright photos of at most `size` pixels in work/photos; what cannot be read is named with the reason."""
+def prepare_photos(
+    folder: str, names: Sequence[str], work: str, options: dict[str, Any], into: str = "photos"
+) -> dict[str, Any]:
+    """Upright photos of at most `size` pixels in work/photos, or `into`; what cannot be read is named with the reason."""
     import cv2
 
     broken: list[list[str]] = []
     kept: list[dict[str, Any]] = []
-    target = Path(work) / "photos"
+    target = Path(work) / into
     shutil.rmtree(target, ignore_errors=True)
     with new_folder(target) as part:
         for name in names:

@@ -253,10 +253,14 @@ def make_depths(
     progress: Progress | None = None,
     *,
     remake: bool = False,
+    confirm: bool = True,
 ) -> Maker:
-    """Depth maps by COLMAP where it can use a GPU, by our own stereo elsewhere; returns whose they are."""
+    """Depth maps by COLMAP where it can use a GPU, by our own stereo elsewhere; returns whose they are.
+
+    confirm: whether COLMAP also makes geometric maps; ours always are.
+    """
     if colmap_can_run(workspace):
-        estimate_depths_with_colmap(workspace, options, remake=remake)
+        estimate_depths_with_colmap(workspace, options, remake=remake, confirm=confirm)
         return "colmap"
     estimate_depths(workspace, options, progress=progress, remake=remake)
     return "sdgmnet"

@@ -19,9 +19,10 @@ def fuse(
     *,
     fewest_pixels: int = 3,
     largest_normal_error: float = 20.0,
+    stage: str = "geometric",
     threads: int = -1,
 ) -> int:
-    """Fuse the geometric maps into a coloured PLY with COLMAP's stereo_fusion; returns the number of points.
+    """Fuse the maps of a stage into a coloured PLY with COLMAP's stereo_fusion; returns the number of points.
 
     A point needs `fewest_pixels` pixels of all photos whose depths agree and whose normals differ by at most
     `largest_normal_error` degrees. `threads` -1 means all.
@@ -29,12 +30,12 @@ def fuse(
     workspace, out = Path(workspace), Path(out)
     scene = load_scene(workspace / "scene.npz")
     shapes = {
-        view.name: read_map(map_path(workspace, "depth", view.name, "geometric")).shape
+        view.name: read_map(map_path(workspace, "depth", view.name, stage)).shape
         for view in scene.views
-        if is_finished(workspace, view.name, "geometric")
+        if is_finished(workspace, view.name, stage)
     }
     if len(shapes) < 2:
-        raise InputError(f"{workspace} holds {len(shapes)} geometric depth maps: estimate the depths first.")
+        raise InputError(f"{workspace} holds {len(shapes)} {stage} depth maps: estimate the depths first.")
     with tempfile.TemporaryDirectory(dir=workspace, prefix=".fusion-") as folder, new_file(out) as part:
         beside = Path(folder)
         made = beside / "fused.ply"
@@ -45,6 +46,7 @@ def fuse(
             beside=folder,
             out=str(made),
             shapes=shapes,
+            stage=stage,
             integers=has_our_maps(workspace),
             fewest_pixels=fewest_pixels,
             largest_normal_error=largest_normal_error,
@@ -65,6 +67,7 @@ def _fuse(
     beside: str,
     out: str,
     shapes: dict[str, list[int]],
+    stage: str,
     integers: bool,
     fewest_pixels: int,
     largest_normal_error: float,
@@ -88,7 +91,7 @@ def _fuse(
     options = pycolmap.StereoFusionOptions()
     options.min_num_pixels, options.max_normal_error = fewest_pixels, largest_normal_error
     options.num_threads = threads
-    fused = pycolmap.stereo_fusion(out, folder, input_type="geometric", options=options, output_type="PLY")
+    fused = pycolmap.stereo_fusion(out, folder, input_type=stage, options=options, output_type="PLY")
     return int(fused.num_points3D())
 
 

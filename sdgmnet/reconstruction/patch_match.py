@@ -27,19 +27,28 @@ def _has_cuda() -> bool:
 
 
 def estimate_depths_with_colmap(
-    workspace: Path | str, options: DenseOptions | None = None, *, remake: bool = False
+    workspace: Path | str, options: DenseOptions | None = None, *, remake: bool = False, confirm: bool = True
 ) -> None:
-    """COLMAP's PatchMatch instead of ours; of the options it knows the size only. `remake` as in `estimate_depths`."""
+    """COLMAP's PatchMatch instead of ours; of the options it knows the size only. `remake` as in `estimate_depths`.
+
+    confirm: also geometric maps, of what other photos confirm; without, photometric ones alone, as the ETH benchmark has it.
+    """
     workspace, options = Path(workspace), options or DenseOptions()
     if not colmap_has_cuda(workspace):
         raise InputError("This pycolmap is built without CUDA: use estimate_depths.")
     same_options_or_error(workspace, options, "colmap", remake=remake)
-    run_alone(f"{__name__}:_patch_match", workspace / "dense.log", workspace=str(workspace), size=options.size)
+    run_alone(
+        f"{__name__}:_patch_match",
+        workspace / "dense.log",
+        workspace=str(workspace),
+        size=options.size,
+        confirm=confirm,
+    )
 
 
-def _patch_match(workspace: str, size: int) -> None:
+def _patch_match(workspace: str, size: int, confirm: bool) -> None:
     import pycolmap
 
     options = pycolmap.PatchMatchOptions()
-    options.max_image_size, options.geom_consistency, options.filter = size, True, True
+    options.max_image_size, options.geom_consistency, options.filter = size, confirm, True
     pycolmap.patch_match_stereo(workspace, options=options)

@@ -8,24 +8,28 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from sdgmnet.errors import InputError, Stopped
 
 LAST_LINES = 12  # of a failed step's log, shown to the user
+GLANCE = 0.5  # seconds between looks at how far a step is
+SHARE = 20  # or so many times as long as a look takes
 
 
 class StepFailed(Stopped):
     """A COLMAP step ended badly; the message holds the end of its log."""
 
 
-def run_alone(step: str, log: Path, **arguments: Any) -> Any:
+def run_alone(step: str, log: Path, *, watch: Callable[[], None] | None = None, **arguments: Any) -> Any:
     """Call `module:function` with JSON arguments in a fresh process and return its JSON result.
 
     Everything the step prints goes to `log`. The step's own InputError is raised here; any other end is StepFailed. The child
-    dies with its parent, so that nothing writes on after a kill.
+    dies with its parent, so that nothing writes on after a kill. `watch` is called every now and then while it runs.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, log.open("ab") as output:
@@ -35,7 +39,7 @@ def run_alone(step: str, log: Path, **arguments: Any) -> Any:
         command = [sys.executable, "-m", __name__, step, str(answer), str(given)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT) as child:
             try:
-                code = child.wait()
+                code = _wait(child, watch)
             except BaseException:
                 child.kill()
                 raise
@@ -47,6 +51,19 @@ def run_alone(step: str, log: Path, **arguments: Any) -> Any:
         name = str(arguments.get("place", step)).split(":")[-1]
         raise StepFailed(f"{name} ended with code {code}; the end of {log}:\n" + "\n".join(lines))
     return said["result"]
+
+
+def _wait(child: "subprocess.Popen[bytes]", watch: Callable[[], None] | None) -> int:
+    if watch is None:
+        return child.wait()
+    pause = GLANCE
+    while True:
+        try:
+            return child.wait(pause)
+        except subprocess.TimeoutExpired:
+            began = time.monotonic()
+            watch()
+            pause = max(GLANCE, SHARE * (time.monotonic() - began))
 
 
 def _end_with_parent() -> None:

@@ -93,9 +93,9 @@ def reconstruct(
     }
 
 
-def alone(step: str, log: Path, **arguments: Any) -> Step:
+def alone(step: str, log: Path, *, watch: Callable[[], None] | None = None, **arguments: Any) -> Step:
     """`module:function` in a process of its own, and the most memory it held."""
-    result, peak_bytes = run_alone(f"{__name__}:measured", log, place=step, arguments=arguments)
+    result, peak_bytes = run_alone(f"{__name__}:measured", log, watch=watch, place=step, arguments=arguments)
     return Step(result, peak_bytes)
 
 
@@ -125,7 +125,7 @@ def extract(work: str, options: dict[str, Any]) -> dict[str, Any]:
         with pycolmap.Database.open(part):
             pass
         for group in camera_groups(photos, options["cameras"]):
-            _import_group(part, folder, group)
+            import_group(part, folder, group)
         extraction = pycolmap.FeatureExtractionOptions()
         extraction.num_threads, extraction.use_gpu = options["threads"], False
         extraction.sift.max_num_features = options["features"]
@@ -152,7 +152,7 @@ def camera_groups(photos: Sequence[dict[str, Any]], sharing: str) -> list[list[d
     return list(groups.values())
 
 
-def _import_group(path: Path, folder: Path, group: Sequence[dict[str, Any]]) -> None:
+def import_group(path: Path, folder: Path, group: Sequence[dict[str, Any]]) -> None:
     import pycolmap
 
     pycolmap.import_images(path, folder, pycolmap.CameraMode.SINGLE, [photo["name"] for photo in group])
@@ -268,11 +268,7 @@ def map_scene(work: str, options: dict[str, Any]) -> dict[str, Any]:
     """work/sparse/0, 1, ...: every model that is large enough, in COLMAP's format, the largest first."""
     import pycolmap
 
-    pipeline = pycolmap.IncrementalPipelineOptions()
-    pipeline.num_threads = pipeline.mapper.num_threads = 1  # with more, sums are taken in another order
-    pipeline.random_seed = pipeline.mapper.random_seed = pipeline.triangulation.random_seed = options["seed"]
-    pipeline.min_model_size = options["smallest_model"]
-    pipeline.extract_colors = False
+    pipeline = mapping_options(options["smallest_model"], options["seed"])
     photos = read_json(Path(work) / "photos.json")["photos"]
     target = Path(work) / "sparse"
     shutil.rmtree(target, ignore_errors=True)
@@ -292,6 +288,18 @@ def map_scene(work: str, options: dict[str, Any]) -> dict[str, Any]:
             model.write(part / str(number))
         shutil.rmtree(unsorted)
     return {"models": [model.num_reg_images() for model in large]}
+
+
+def mapping_options(smallest: int, seed: int) -> Any:
+    """COLMAP's defaults for the incremental mapper, so that the same database gives the same models."""
+    import pycolmap
+
+    pipeline = pycolmap.IncrementalPipelineOptions()
+    pipeline.num_threads = pipeline.mapper.num_threads = 1  # with more, sums are taken in another order
+    pipeline.random_seed = pipeline.mapper.random_seed = pipeline.triangulation.random_seed = seed
+    pipeline.min_model_size = smallest
+    pipeline.extract_colors = False
+    return pipeline
 
 
 def undistort(work: str, options: dict[str, Any]) -> dict[str, Any]:

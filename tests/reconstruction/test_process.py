@@ -1,4 +1,5 @@
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,10 @@ HERE = "tests.reconstruction.test_process"
 def add(first: int, second: int) -> dict[str, int]:
     print("adding")
     return {"sum": first + second, "process": os.getpid()}
+
+
+def wait() -> None:
+    time.sleep(1.2)
 
 
 def refuse() -> None:
@@ -38,3 +43,9 @@ def test_bad_input_stays_bad_input(tmp_path: Path) -> None:
 def test_a_crash_is_told_with_the_end_of_the_log(tmp_path: Path) -> None:
     with pytest.raises(StepFailed, match="crash ended with code -6"):
         run_alone(f"{HERE}:crash", tmp_path / "log.txt")
+
+
+def test_a_step_is_watched_while_it_runs(tmp_path: Path) -> None:
+    looks: list[bool] = []
+    run_alone(f"{HERE}:wait", tmp_path / "log.txt", watch=lambda: looks.append(True))
+    assert looks

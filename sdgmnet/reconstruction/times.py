@@ -11,17 +11,22 @@ from sdgmnet.files import read_json, write_json
 
 
 class Times:
-    """Seconds of each stage and the largest memory, kept over restarts."""
+    """Seconds and largest memory of each stage, and the largest of all, kept over restarts."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> dict[str, Any]:
-        return read_json(self.path) if self.path.exists() else {"seconds": {}, "peak_bytes": 0}
+        nothing: dict[str, Any] = {"seconds": {}, "peak_bytes": 0, "peak_bytes_of": {}}
+        return nothing | (read_json(self.path) if self.path.exists() else {})
 
-    def peak(self, peak_bytes: int) -> None:
+    def peak(self, peak_bytes: int, stage: str | None = None) -> None:
+        """Note memory that was held, here or in a process of its own."""
         known = self.read()
-        write_json(self.path, {**known, "peak_bytes": max(known["peak_bytes"], peak_bytes)})
+        known["peak_bytes"] = max(known["peak_bytes"], peak_bytes)
+        if stage is not None:
+            known["peak_bytes_of"][stage] = max(known["peak_bytes_of"].get(stage, 0), peak_bytes)
+        write_json(self.path, known)
 
     @contextmanager
     def of(self, stage: str) -> Iterator[None]:
@@ -34,7 +39,7 @@ class Times:
             spent = known["seconds"].get(stage, 0.0) + time.perf_counter() - begun
             known["seconds"][stage] = round(spent, 2)
             write_json(self.path, known)
-            self.peak(peak_memory())
+            self.peak(peak_memory(), stage)
 
 
 def forget_peak() -> None:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from sdgmnet.data.times import Times
+from sdgmnet.reconstruction.times import Times
 
 
 def test_times_add_up_over_restarts_and_failures(tmp_path: Path) -> None:
@@ -15,3 +15,7 @@ def test_times_add_up_over_restarts_and_failures(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), times.of("correspondence"):
         raise KeyboardInterrupt
     assert set(times.read()["seconds"]) == {"dense", "correspondence"}
+    times.peak(10**15, "dense")
+    after = times.read()
+    assert after["peak_bytes"] == after["peak_bytes_of"]["dense"] == 10**15
+    assert 1e6 < after["peak_bytes_of"]["correspondence"] < 10**15

@@ -1,0 +1,92 @@
+"""COLMAP's own pipeline, from its SIFT keypoints to its matches, in a workspace like ours: to compare with."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from sdgmnet.files import new_file, write_json
+from sdgmnet.reconstruction import database as tables
+from sdgmnet.reconstruction.model import (
+    ModelOptions,
+    Photos,
+    Place,
+    Tell,
+    copy_photos,
+    map_models,
+    same_inputs_or_error,
+    summarise,
+    verify_pairs,
+)
+from sdgmnet.reconstruction.sparse import alone, camera_groups, import_group
+
+DESCRIBED = {"descriptor": "COLMAP's SIFT and matching, by its defaults"}
+
+
+def build_with_colmap(place: Place, photos: Photos, options: ModelOptions, tell: Tell) -> dict[str, Any]:
+    """As `model.build_model`; of the options cameras, seed and threads count.
+
+    COLMAP's defaults: 8192 places at most, the largest first; mutual nearest neighbours with a ratio test at 0.8.
+    """
+    same_inputs_or_error(place, photos, options, DESCRIBED)
+    copies = copy_photos(place, photos, options, tell)
+    given: dict[str, Any] = {"images": str(place.images), "threads": options.threads}
+    if not place.database.exists():
+        tell("features", 0, 1)
+        with place.times.of("features"), new_file(place.database) as part:
+            step = alone(
+                f"{__name__}:_extract",
+                place.log,
+                path=str(part),
+                photos=copies["photos"],
+                sharing=options.cameras,
+                **given,
+            )
+        place.times.peak(step.peak_bytes, "features")
+    tell("features", 1, 1)
+    pairs = math.comb(len(copies["photos"]), 2)
+    record = place.notes / "matched.json"
+    if not record.exists():
+
+        def watch() -> None:
+            with tables.opened(place.database) as database:
+                tell("matching", tables.count_judged(database), pairs)
+
+        with place.times.of("matching"):
+            step = alone(
+                f"{__name__}:_match",
+                place.log,
+                watch=watch,
+                path=str(place.database),
+                seed=options.seed,
+                threads=options.threads,
+            )
+        place.times.peak(step.peak_bytes, "matching")
+        write_json(record, {"pairs": pairs})
+    tell("matching", pairs, pairs)
+    verify_pairs(place, len(copies["photos"]), options, tell)
+    models = map_models(place, len(copies["photos"]), options, tell)
+    return summarise(place, photos, copies, pairs, models, options, DESCRIBED)
+
+
+def _extract(path: str, images: str, photos: list[dict[str, Any]], sharing: str, threads: int) -> None:
+    import pycolmap
+
+    with pycolmap.Database.open(path):
+        pass
+    for group in camera_groups(photos, sharing):
+        import_group(Path(path), Path(images), group)
+    extraction = pycolmap.FeatureExtractionOptions()
+    extraction.num_threads, extraction.use_gpu = threads, False
+    names = [photo["name"] for photo in photos]
+    pycolmap.extract_features(
+        path, images, names, pycolmap.CameraMode.AUTO, extraction_options=extraction, device=pycolmap.Device.cpu
+    )
+
+
+def _match(path: str, seed: int, threads: int) -> None:
+    import pycolmap
+
+    matching, verification = pycolmap.FeatureMatchingOptions(), pycolmap.TwoViewGeometryOptions()
+    matching.num_threads, matching.use_gpu = threads, False
+    verification.ransac.random_seed = seed
+    pycolmap.match_exhaustive(path, matching, verification_options=verification, device=pycolmap.Device.cpu)

@@ -1,0 +1,172 @@
+"""`sdgmnet evaluate reconstruction` on rendered photos, by the real COLMAP."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from sdgmnet.benchmarks.published import published
+from sdgmnet.benchmarks.reconstruction import parse_entries, table
+from sdgmnet.cli import main
+from sdgmnet.errors import InputError
+from sdgmnet.features.describe import describe
+from sdgmnet.features.eth import read_descriptors, read_keypoints, read_matches
+from sdgmnet.features.match import match
+from sdgmnet.reconstruction.views import SparseScene
+from tests.reconstruction.planes import views_around, write_photos
+from tests.reconstruction.rendered import write_sparse_text
+
+pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install 'sdgmnet[sfm]'")
+COUNT = 4
+OPTIONS = ["--keypoints", "600", "--threads", "1"]
+FIGURES = ("registered", "points", "observations", "track_length", "observations_per_image", "reprojection_error")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A set with true cameras."""
+    root = tmp_path_factory.mktemp("sets")
+    write_photos(root / "boards/images", COUNT)
+    views = tuple(views_around(COUNT))
+    write_sparse_text(SparseScene(views, np.zeros((0, 3)), np.zeros((0, 2), int)), root / "boards/ground_truth")
+    return root
+
+
+@pytest.fixture(scope="module")
+def results(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("results")
+    words = ["evaluate", "reconstruction", "rootsift", "--root", str(root), "-o", str(out), *OPTIONS]
+    assert main([*words, "--exchange", "--dense", "--dense-size", "160"]) == 0
+    return out
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((out / "results.json").read_text())["rows"]
+    return found
+
+
+def test_a_row_has_the_figures_of_the_benchmark(results: Path) -> None:
+    (row,) = rows(results)
+    assert (row["set"], row["label"], row["registered"], row["photos"]) == ("boards", "rootsift", COUNT, COUNT)
+    assert row["inlier_pairs"] == 6 and row["inlier_matches"] > 600
+    assert row["keypoints"] == 600
+    assert row["points"] > 200
+    assert row["observations"] == pytest.approx(row["points"] * row["track_length"])
+    assert row["reprojection_error"] < 0.5
+    assert row["pose"]["pairs"] == 6 and 0.5 < row["pose"]["auc5"] < row["pose"]["auc10"] < row["pose"]["auc20"] <= 1
+    assert row["dense"]["engine"] == "sdgmnet" and row["dense"]["size"] == 160 and row["dense"]["points"] > 1000
+    written = (results / "table.md").read_text()
+    assert "| boards | rootsift | 4 of 4 |" in written and "dense, engine sdgmnet" in written and "AUC@5" in written
+    for name in ("reconstruction.png", "boards/rootsift/cloud.png", "boards/rootsift/dense.png"):
+        assert cv2.imread(str(results / name)).shape[1] >= 160
+
+
+def test_exchanged_files_are_what_was_used(root: Path, results: Path) -> None:
+    """Keypoints, descriptors and matches once more, from the photos and by the plain functions."""
+    place, names = results / "boards", ("00.png", "02.png")
+    features = []
+    for name in names:
+        keypoints = read_keypoints(place / "keypoints" / f"{name}.bin")
+        again = describe(root / "boards/images" / name, keypoints, descriptor="rootsift", size=None)
+        descriptors = read_descriptors(place / "rootsift/descriptors" / f"{name}.bin")
+        np.testing.assert_array_equal(descriptors, again.descriptors)
+        features.append(again)
+    np.testing.assert_array_equal(read_matches(place / "rootsift/matches", *names), match(*features).pairs)
+    assert len(list((place / "rootsift/matches").iterdir())) == 6
+
+
+def test_somebodys_files_give_the_same_figures(root: Path, results: Path, tmp_path: Path) -> None:
+    """Two runs agree, and one of them had keypoints, descriptors and matches from files alone."""
+    theirs, mine = tmp_path / "theirs", tmp_path / "sets/boards"
+    theirs.mkdir()
+    (theirs / "boards").symlink_to(results / "boards/rootsift")
+    mine.mkdir(parents=True)
+    (mine / "images").symlink_to(root / "boards/images")
+    (mine / "keypoints").symlink_to(results / "boards/keypoints")
+    words = ["evaluate", "reconstruction", f"theirs={theirs}", "--root", str(mine), "-o", str(tmp_path / "out")]
+    assert main([*words, *OPTIONS]) == 0
+    (before,), (after,) = rows(results), rows(tmp_path / "out")
+    assert {key: after[key] for key in FIGURES} == {key: before[key] for key in FIGURES}
+    assert after["inlier_matches"] == before["inlier_matches"]
+    first, second = (out / name / "sparse/0/points3D.bin" for out, name in
+                     ((results, "boards/rootsift"), (tmp_path / "out", "boards/theirs")))  # fmt: skip
+    assert first.read_bytes() == second.read_bytes()
+    assert "pose" not in after  # this copy of the set has no true cameras
+
+
+def test_descriptors_that_do_not_fit_are_said(
+    root: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other/descriptors").mkdir(parents=True)
+    for name in ("00.png", "01.png"):
+        (tmp_path / f"other/descriptors/{name}.bin").write_bytes(np.array([1, 2, 3, 4], "<i4").tobytes())
+    words = ["evaluate", "reconstruction", str(tmp_path / "other"), "--root", str(root), "-o", str(results), *OPTIONS]
+    assert main(words) == 2
+    assert "holds 1 descriptors" in capsys.readouterr().err
+    assert main([*words[:2], "rootsift", *words[3:], "--contrast", "0.1"]) == 2
+    assert "keypoints was made with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "at least one contender"),
+        (["sift", "sift"], "stands there twice"),
+        (["a/b=sift"], "cannot name a folder"),
+        (["sift", "--sets", "castle"], "no set named castle"),
+        (["sift", "--ratio", "0"], "--ratio"),
+        (["sift", "--keypoints", "0"], "--keypoints"),
+        (["hog"], "no contender"),
+    ],
+)
+def test_bad_words_are_said(
+    words: list[str], said: str, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", "reconstruction", *words, "--root", str(root), "-o", str(tmp_path / "out")]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert main(["evaluate", "reconstruction", "sift", "--root", str(root), "-o", str(root)]) == 2
+    assert "holds the photos themselves" in capsys.readouterr().err
+
+
+def test_published_rows_stand_beside_the_benchmarks_own_sets_only() -> None:
+    assert published("Fountain", 11)[0].label == "official SIFT, ratio 0.8"
+    assert published("fountain", 12) == () and published("castle", 30) == ()
+    assert published("South-Building", 128)[-1].points == "166K"
+
+
+def test_engines_have_columns_of_their_own() -> None:
+    row = {"set": "Fountain", "registered": 11, "photos": 11, "points": 1, "observations": 2, "track_length": 2.0,
+           "observations_per_image": 1.0, "reprojection_error": 0.5, "inlier_pairs": 1, "inlier_matches": 20,
+           "keypoints": 9.0}  # fmt: skip
+    rows = [
+        {**row, "label": "a", "dense": {"engine": "sdgmnet", "points": 5}},
+        {**row, "label": "b", "dense": {"engine": "colmap", "points": 7}},
+    ]
+    header, body = table(rows)
+    columns = {name: [line[header.index(name)] for line in body] for name in header if name.startswith("dense")}
+    assert columns["dense, engine sdgmnet"][:3] == ["5", "", ""]
+    assert columns["dense, engine colmap"][:3] == ["", "7", ""]
+    assert columns["dense, published"][:3] == ["", "", "292609"]
+    assert all(len(line) == len(header) for line in body)
+
+
+def test_colmaps_own_pipeline_is_a_row(root: Path, tmp_path: Path) -> None:
+    """With keypoints of its own, whose number it says."""
+    words = ["evaluate", "reconstruction", "theirs=colmap", "--root", str(root), "-o", str(tmp_path), "--threads", "1"]
+    assert main(words) == 0
+    (row,) = rows(tmp_path)
+    assert row["registered"] == COUNT and row["points"] > 200 and row["inlier_pairs"] == 6
+    assert row["keypoints"] > 600 and "pose" not in row
+    assert not (tmp_path / "boards/keypoints").exists()
+
+
+def test_a_folder_of_files_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "set/descriptors").mkdir(parents=True)
+    (entry,) = parse_entries([f"theirs={tmp_path}"])
+    assert (entry.label, entry.files, entry.contender) == ("theirs", tmp_path, None)
+    with pytest.raises(InputError, match="no contender"):
+        parse_entries([str(tmp_path / "none")])
