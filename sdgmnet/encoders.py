@@ -187,7 +187,8 @@ class SDGMNet(_SevenConvolutions):
 class L2Net(_SevenConvolutions):
     """L2Net's encoder, which HardNet, CDFDesc and SOSNet took over.
 
-    Seven convolutions without bias, BatchNorm without affine parameters after each, ReLU after all but the last. Each patch is brought to mean 0 and deviation 1 first, (x - mean) / (std + 1e-7), as HardNet's and CDFDesc's code has it.
+    Seven convolutions without bias, BatchNorm without affine parameters after each, ReLU after all but the last. Each
+    patch is brought to mean 0 and deviation 1 first, (x - mean) / (std + 1e-7), as HardNet's and CDFDesc's code has it.
 
     Args:
         dropout: rate before the last convolution.

@@ -11,10 +11,12 @@ from torch import nn
 
 from sdgmnet.data.batches import PairSampler
 from sdgmnet.data.patchset import PatchSet, some_pairs
-from sdgmnet.encoders import SDGMNet
+from sdgmnet.encoders import ENCODERS, Encoder, initialise_orthogonally
 from sdgmnet.errors import InputError
 from sdgmnet.inference import describe_patches
 from sdgmnet.loss import LOSSES
+from sdgmnet.loss.named import loss_by_name, parse_options
+from sdgmnet.loss.orthogonal import WithOrthogonality
 from sdgmnet.metrics import fpr_at_recall, pair_distances
 from sdgmnet.pretrained import load_encoder
 from sdgmnet.training.config import TrainConfig
@@ -29,12 +31,12 @@ class Diverged(RuntimeError):
 @dataclass
 class Run:
     config: TrainConfig
-    encoder: SDGMNet
+    encoder: Encoder
     loss: nn.Module
     optimizer: torch.optim.Optimizer
     sampler: PairSampler
     device: torch.device
-    trunk: Trunk
+    trunk: Trunk | None  # None: the encoder runs whole
     step: int = 0
     sums: dict[str, float] = field(default_factory=dict)  # of this epoch's iterations
     counted: int = 0
@@ -69,17 +71,21 @@ def start(config: TrainConfig, patchsets: Sequence[PatchSet], *, resume: bool = 
     device = choose_device(config.device)
     torch.set_num_threads(config.threads or torch.get_num_threads())
     torch.manual_seed(config.seed)
-    encoder = SDGMNet(dropout=config.dropout)
+    encoder = ENCODERS[config.encoder](config.dropout)
+    if config.initialisation == "orthogonal":
+        initialise_orthogonally(encoder)
     if config.init is not None and not resume:  # a checkpoint brings its own weights
-        encoder.load_state_dict(load_encoder(config.init)[0].state_dict())
+        start_from = load_encoder(config.init)[0]
+        if type(start_from) is not type(encoder):
+            raise InputError(f"--init {config.init} holds a {type(start_from).__name__}, not a {config.encoder}.")
+        encoder.load_state_dict(start_from.state_dict())
     encoder.to(device).train()
     loss = build_loss(config).to(device)
-    optimizer = torch.optim.SGD(
-        encoder.parameters(), lr=config.learning_rate, momentum=config.momentum, weight_decay=config.weight_decay
-    )
+    optimizer = build_optimizer(config, encoder)
     sampler = PairSampler(patchsets, config.seed, balance=config.balance, views=config.views, carried=config.carried)
     sampler.check_batch_size(config.batch_size)
-    trunk = build_trunk(encoder, choose_engine(config.engine, device), config.recompute)
+    engine = choose_engine(config.engine, device, config.encoder)
+    trunk = build_trunk(encoder, engine, config.recompute) if encoder.chunkable else None
     return Run(config, encoder, loss, optimizer, sampler, device, trunk)
 
 
@@ -100,9 +106,30 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def build_optimizer(config: TrainConfig, encoder: nn.Module) -> torch.optim.Optimizer:
+    """The learning rate is set anew at each step."""
+    parameters, rate, decay = encoder.parameters(), config.learning_rate, config.weight_decay
+    if config.optimizer == "adam":
+        return torch.optim.Adam(parameters, lr=rate, weight_decay=decay)
+    momentum, dampening = config.momentum, config.dampening
+    return torch.optim.SGD(parameters, lr=rate, momentum=momentum, dampening=dampening, weight_decay=decay)
+
+
 def build_loss(config: TrainConfig) -> nn.Module:
-    if config.loss == "hardnet":  # its margin is 1, as published; SDGM's m is another thing
-        return LOSSES["hardnet"](min_negative_angle=config.min_negative_angle)
+    if config.loss == "sdgm":
+        loss = _sdgm(config)
+    else:
+        shared = {
+            "decay": config.running_decay,
+            "warmup": config.warmup,
+            "initial_power": config.initial_power,
+            "min_negative_angle": config.min_negative_angle,
+        }
+        loss = loss_by_name(config.loss, parse_options(config.loss_options), shared)
+    return WithOrthogonality(loss, config.orthogonality) if config.orthogonality else loss
+
+
+def _sdgm(config: TrainConfig) -> nn.Module:
     return LOSSES["sdgm"](
         margin=config.margin,
         alpha=config.alpha,
@@ -146,7 +173,7 @@ def iterate_once(run: Run) -> float:
 
 def evaluate(run: Run, tests: Sequence[PatchSet]) -> dict[str, float]:
     """FPR@95 of the encoder as it is now on each held-out set, and their mean."""
-    scores, engine = {}, choose_engine(run.config.engine, run.device)
+    scores, engine = {}, choose_engine(run.config.engine, run.device, run.config.encoder)
     for patchset in tests:
         pairs = some_pairs(patchset, run.config.most_evaluation_pairs)
         distances, labels = pair_distances(
