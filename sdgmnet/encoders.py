@@ -188,7 +188,8 @@ class L2Net(_SevenConvolutions):
     """L2Net's encoder, which HardNet, CDFDesc and SOSNet took over.
 
     Seven convolutions without bias, BatchNorm without affine parameters after each, ReLU after all but the last. Each
-    patch is brought to mean 0 and deviation 1 first, (x - mean) / (std + 1e-7), as HardNet's and CDFDesc's code has it.
+    patch is brought to mean 0 and deviation 1 first, (x - mean) / (std + 1e-7), as HardNet's and CDFDesc's code has it; L2Net
+    takes the mean image of its training set off before, `mean_image`, which is 0 otherwise.
 
     Args:
         dropout: rate before the last convolution.
@@ -198,9 +199,11 @@ class L2Net(_SevenConvolutions):
     """
 
     chunkable = False  # BatchNorm inside: in training a patch depends on its batch from the first layer on
+    mean_image: Tensor  # (32, 32)
 
     def __init__(self, dropout: float = 0.1) -> None:
         super().__init__(dropout)
+        self.register_buffer("mean_image", torch.zeros(self.patch_size, self.patch_size))
         self.first = nn.Sequential(*_plain_convolution(1, 32))
         self.middle = nn.Sequential(
             nn.ReLU(),
@@ -217,8 +220,10 @@ class L2Net(_SevenConvolutions):
         """(B, 1, 32, 32) -> features (B, 128) before the last BatchNorm, and the maps after the first BatchNorm."""
         if self.training and len(patches) == 0:
             raise InputError("training needs at least 2 patches in a batch (BatchNorm).")
-        std, mean = torch.std_mean(patches, dim=(2, 3), keepdim=True)
-        first = self.first((patches - mean) / (std + 1e-7))
+        patches = patches - self.mean_image
+        centred = patches - patches.mean(dim=(2, 3), keepdim=True)
+        std = (centred.square().sum(dim=(2, 3), keepdim=True) / (self.patch_size**2 - 1)).sqrt()
+        first = self.first(centred / (std + 1e-7))
         return self.reduce(self.middle(first), keep), first
 
 

@@ -36,8 +36,19 @@ def save_encoder(encoder: Encoder, path: Path | str, card: dict[str, Any], besid
         raise InputError(f"the card of {path} cannot be written as JSON ({error}).") from error
     tensors = {key: value.detach().cpu().contiguous() for key, value in encoder.state_dict().items()}
     with new_file(path) as part:
-        part.write_bytes(save(tensors, metadata={"format": "pt", "card": text}))
+        part.write_bytes(_in_order(save(tensors, metadata={"format": "pt", "card": text})))
     write_json(path.with_suffix(".json") if beside is None else Path(beside), card)
+
+
+def _in_order(content: bytes) -> bytes:
+    """The same safetensors file with its metadata sorted: the library writes them in any order, and equal weights make equal
+    files. Eight bytes hold the header's length, the header is JSON padded to eight bytes, the tensors follow."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    ordered = json.dumps(header, separators=(",", ":")).encode()
+    ordered += b" " * (-len(ordered) % 8)
+    return len(ordered).to_bytes(8, "little") + ordered + content[8 + length :]
 
 
 def save_folder(encoder: Encoder, folder: Path | str, card: dict[str, Any] | None = None) -> None:

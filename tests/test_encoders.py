@@ -351,6 +351,7 @@ def test_tfeat_weights_load_without_running_code(tmp_path: Path) -> None:
 def l2net() -> L2Net:
     torch.manual_seed(0)
     encoder = L2Net().eval()
+    encoder.mean_image.uniform_(0, 1)
     for module in encoder.modules():
         if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
             assert module.running_mean is not None and module.running_var is not None
@@ -363,7 +364,7 @@ def l2net_by_hand(encoder: L2Net, patches: Tensor, keep: Tensor | None) -> tuple
     """Descriptors, features after the last BatchNorm, maps after the first, in float64; statistics of the batch in training."""
     convolutions = [module for module in encoder.modules() if isinstance(module, nn.Conv2d)]
     norms = [module for module in encoder.modules() if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)]
-    x = patches.double()
+    x = patches.double() - encoder.mean_image.double()
     for row in range(len(x)):
         pixels = x[row].flatten().tolist()
         mean = sum(pixels) / 1024
@@ -413,6 +414,7 @@ def test_l2net_has_the_published_layers() -> None:
 
 
 def test_l2net_needs_neither_brightness_nor_contrast(l2net: L2Net, patches: Tensor) -> None:
+    l2net.mean_image.zero_()
     assert torch.allclose(l2net(0.3 * patches + 0.5), l2net(patches), atol=1e-4)
     flat = torch.full((3, 1, 32, 32), 0.4)
     assert torch.isfinite(l2net(flat)).all()

@@ -316,3 +316,12 @@ def test_a_card_that_does_not_fit_its_encoder_is_refused(tmp_path: Path) -> None
     assert_refused(path, "no dropout")
     path = write(tmp_path / "other.safetensors", ENCODERS["l2net"](0.0).state_dict(), {"encoder": "sdgmnet"})
     assert_refused(path, "does not fit the encoder sdgmnet")
+
+
+def test_equal_weights_make_equal_files(tmp_path: Path, encoder: SDGMNet) -> None:
+    """The library orders metadata by chance: in twenty files, two orders would hardly fail to show."""
+    contents = set()
+    for number in range(20):
+        save_encoder(encoder, tmp_path / f"{number}.safetensors", CARD)
+        contents.add((tmp_path / f"{number}.safetensors").read_bytes())
+    assert len(contents) == 1

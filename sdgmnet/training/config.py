@@ -44,6 +44,8 @@ class TrainConfig:
     """The paper's, or L2Net's or TFeat's for the methods that came with them."""
     initialisation: Initialisation = "torch"
     """Of the weights. torch: its defaults, as the published code. orthogonal: HardNet's and CDFDesc's, with gain 0.6."""
+    mean_image: bool = False
+    """Take the mean of the training patches off each patch first, as L2Net does; for that encoder."""
     optimizer: Optimizer = "sgd"
     """sgd (the paper), or adam with its usual betas."""
     learning_rate: float = 1.0
@@ -174,6 +176,9 @@ class TrainConfig:
 
     def _check_encoder(self) -> None:
         """What only some encoders can."""
+        _demand(
+            self.encoder == "l2net" or not self.mean_image, "mean_image", "is for the encoder l2net", self.mean_image
+        )
         if not ENCODERS[self.encoder].chunkable:
             whole = f"cannot be used with {self.encoder}, whose BatchNorm looks across the batch"
             _demand(self.chunk_size is None, "chunk_size", whole, self.chunk_size)

@@ -56,6 +56,7 @@ RECIPES = {
         {
             "loss": "l2net",
             "encoder": "l2net",
+            "mean_image": True,
             "batch_size": 128,
             "learning_rate": 0.01,
             "schedule": "step",  # a tenth every 20 epochs; how many there were is not known

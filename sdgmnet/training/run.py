@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from sdgmnet.data.augmentation import OUTPUT_SIDE
 from sdgmnet.data.batches import PairSampler
 from sdgmnet.data.patchset import PatchSet, some_pairs
-from sdgmnet.encoders import ENCODERS, Encoder, initialise_orthogonally
+from sdgmnet.encoders import ENCODERS, Encoder, L2Net, initialise_orthogonally
 from sdgmnet.errors import InputError
-from sdgmnet.inference import describe_patches
+from sdgmnet.inference import describe_patches, prepare
 from sdgmnet.loss import LOSSES
 from sdgmnet.loss.named import loss_by_name, parse_options
 from sdgmnet.loss.orthogonal import WithOrthogonality
@@ -74,6 +75,10 @@ def start(config: TrainConfig, patchsets: Sequence[PatchSet], *, resume: bool = 
     encoder = ENCODERS[config.encoder](config.dropout)
     if config.initialisation == "orthogonal":
         initialise_orthogonally(encoder)
+    sampler = PairSampler(patchsets, config.seed, balance=config.balance, views=config.views, carried=config.carried)
+    sampler.check_batch_size(config.batch_size)
+    if config.mean_image and isinstance(encoder, L2Net) and not resume:
+        encoder.mean_image.copy_(mean_image(sampler))
     if config.init is not None and not resume:  # a checkpoint brings its own weights
         start_from = load_encoder(config.init)[0]
         if type(start_from) is not type(encoder):
@@ -82,8 +87,6 @@ def start(config: TrainConfig, patchsets: Sequence[PatchSet], *, resume: bool = 
     encoder.to(device).train()
     loss = build_loss(config).to(device)
     optimizer = build_optimizer(config, encoder)
-    sampler = PairSampler(patchsets, config.seed, balance=config.balance, views=config.views, carried=config.carried)
-    sampler.check_batch_size(config.batch_size)
     engine = choose_engine(config.engine, device, config.encoder)
     trunk = build_trunk(encoder, engine, config.recompute) if encoder.chunkable else None
     return Run(config, encoder, loss, optimizer, sampler, device, trunk)
@@ -104,6 +107,17 @@ def choose_device(name: str) -> torch.device:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
     return device
+
+
+def mean_image(sampler: PairSampler, most: int = 20_000) -> Tensor:
+    """(32, 32): the mean of the patches to train on, in [0, 1]; of as many of them, evenly spread, where there are more."""
+    count = len(sampler.order)
+    chosen = sampler.order[np.linspace(0, count - 1, min(count, most), dtype=np.int64)]
+    total = torch.zeros(OUTPUT_SIDE, OUTPUT_SIDE, dtype=torch.float64)
+    for start in range(0, len(chosen), 1000):
+        patches = torch.from_numpy(sampler.patches(chosen[start : start + 1000]))
+        total += prepare(patches, OUTPUT_SIDE)[:, 0].double().sum(dim=0)
+    return total / len(chosen)
 
 
 def build_optimizer(config: TrainConfig, encoder: nn.Module) -> torch.optim.Optimizer:

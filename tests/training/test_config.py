@@ -130,6 +130,7 @@ def test_losses_and_their_options_are_kept(tmp_path: Path) -> None:
         ({"drops": -1}, "--drops"),
         ({"drop_factor": 0.0}, "--drop-factor"),
         ({"orthogonality": -1.0}, "--orthogonality"),
+        ({"mean_image": True}, "--mean-image is for the encoder l2net"),
         ({"encoder": "l2net", "chunk_size": 64}, "--chunk-size cannot be used with l2net"),
         ({"encoder": "l2net", "recompute": True}, "--recompute cannot be used with l2net"),
         ({"encoder": "tfeat", "loss": "tfeat"}, "--dropout must be 0 with tfeat"),

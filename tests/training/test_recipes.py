@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 
 from sdgmnet.cli import main
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.sources import Sources
+from sdgmnet.encoders import L2Net
 from sdgmnet.errors import InputError
+from sdgmnet.resampling import halve
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.log import read_log
 from sdgmnet.training.loop import train
@@ -59,7 +62,7 @@ def test_native_settings_are_those_of_the_methods_paper(name: str) -> None:
     c = settings_of(name)
     assert (c.encoder, c.loss, c.optimizer, c.learning_rate, c.momentum, c.dampening, c.weight_decay, c.batch_size,
             c.dropout) == NATIVE[name]  # fmt: skip
-    assert c.joint_batchnorm is (name == "cdfdesc")
+    assert c.joint_batchnorm is (name == "cdfdesc") and c.mean_image is (name == "l2net")
     assert c.initialisation == ("orthogonal" if name in ("hardnet", "cdfdesc") else "torch")
     for iterations in (100, 200_000):  # stretched to the run's length
         stretched = replace(c, iterations=iterations)
@@ -100,6 +103,10 @@ def test_every_method_trains(name: str, preset: str, blobs: PatchSet, other_blob
     assert results["fpr95_last"]["mean"] <= 1
     losses = [line["loss"] for line in read_log(tmp_path / "run/log.jsonl", "epoch")]
     assert len(losses) == 6 and len(set(losses)) == 6
+    if config.mean_image:
+        encoder = L2Net.from_pretrained(tmp_path / "run/last.safetensors")
+        expected = halve(torch.from_numpy(blobs.patches.mean(axis=0, keepdims=True)))[0] / 255
+        assert torch.allclose(encoder.mean_image.double(), expected, atol=1e-6)
     saved = TrainConfig.load(tmp_path / "run/config.json")
     assert saved.engine == ("eager" if config.encoder != "sdgmnet" else saved.engine)
 
@@ -119,8 +126,8 @@ def test_what_is_typed_goes_before_the_recipe(tmp_path: Path, capsys: pytest.Cap
 def test_a_methods_recipe_on_the_command_line(
     tmp_path: Path, blobs: PatchSet, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = str(blobs.save(tmp_path / "set"))
-    words = ["train", "--data", data, "--iterations", "2", "--batch-size", "8", "--threads", "1"]
+    blobs.save(tmp_path / "set")
+    words = ["train", "--data", str(tmp_path / "set"), "--iterations", "2", "--batch-size", "8", "--threads", "1"]
     assert main([*words, "--recipe", "sosnet", "-o", str(tmp_path / "native")]) == 0
     assert main([*words, "--recipe=sosnet", "--preset=sdgm", "-o", str(tmp_path / "sdgm")]) == 0
     native, sdgm = (TrainConfig.load(tmp_path / name / "config.json") for name in ("native", "sdgm"))
