@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sdgmnet.errors import InputError
-from sdgmnet.loss.mining import check_pairs
+from sdgmnet.loss.mining import at_least_float32, check_pairs
 from sdgmnet.loss.needs import Encoded, demand_encoded
 
 Reduction = Literal["sum", "mean"]
@@ -50,12 +50,13 @@ class L2NetLoss(nn.Module):
     ) -> Tensor:
         check_pairs(anchor, positive)
         encoded = demand_encoded(self, anchor_encoded, positive_encoded)
+        anchor, positive = at_least_float32(anchor), at_least_float32(positive)
         # Written by products, distances of near descriptors would lose their digits.
         distances = torch.cdist(anchor, positive, compute_mode="donot_use_mm_for_euclid_dist")
         relative = negative_log_softmax(2 - distances)
         compact = (correlation_energy(encoded[0].raw) + correlation_energy(encoded[1].raw)) / 2
-        maps = zip(encoded[0].maps, encoded[1].maps, strict=True)
-        intermediate = sum(negative_log_softmax(left.flatten(1) @ right.flatten(1).T) for left, right in maps)
+        maps = ([at_least_float32(one).flatten(1) for one in side.maps] for side in encoded)
+        intermediate = sum(negative_log_softmax(left @ right.T) for left, right in zip(*maps, strict=True))
         total = relative + compact + intermediate
         return total if self.reduction == "sum" else total / len(anchor)
 

@@ -34,7 +34,6 @@ class SOSNetLoss(nn.Module):
         self.margin, self.neighbours, self.second_order = margin, neighbours, second_order
 
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
-        anchor, positive = at_least_float32(anchor), at_least_float32(positive)
         found = nearest_distances(anchor, positive, "all", epsilon=1e-6)
         violation = (self.margin + found.positive - found.negative).clamp_min(0)
         first_order = torch.where(found.admissible, violation, 0).square().mean()
@@ -43,6 +42,7 @@ class SOSNetLoss(nn.Module):
 
 def second_order_similarity(anchor: Tensor, positive: Tensor, neighbours: int) -> Tensor:
     """The second sum: how differently each point lies to its neighbours on the two sides. Gradient 0 where it is 0."""
+    anchor, positive = at_least_float32(anchor), at_least_float32(positive)
     with torch.no_grad():
         near = nearest(anchor, neighbours) | nearest(positive, neighbours)
         i, j = near.nonzero(as_tuple=True)

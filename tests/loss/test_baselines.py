@@ -184,6 +184,16 @@ def test_degenerate_batches_are_finite(name: str, kind: Callable[[int], Batch], 
                 assert torch.isfinite(value) and torch.isfinite(gradient).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_half_precision_is_finite(name: str, dtype: torch.dtype) -> None:
+    value, gradient = gradients(partial(call, LOSSES[name]()), batch(0), dtype)
+    expected, _ = gradients(partial(call, LOSSES[name]()), batch(0), torch.float64)
+    assert torch.isfinite(gradient).all()
+    # Rounded descriptors make other neighbours the nearest, and part what was the same patch.
+    assert value.item() == pytest.approx(expected.item(), rel=0.2, abs=0.05)
+
+
 @pytest.mark.parametrize("name", ["hardnet-original", "cdf", "hynet"])
 def test_all_the_same_patch_is_no_triplet(name: str) -> None:
     one = collapsed(5)
