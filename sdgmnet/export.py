@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sdgmnet.data.demo import read_picture
-from sdgmnet.encoders import SDGMNet
+from sdgmnet.encoders import Encoder, L2Net, SDGMNet
 from sdgmnet.errors import InputError
 from sdgmnet.features.keypoints import detect
 from sdgmnet.features.patches import cut_patches
@@ -28,17 +27,19 @@ HALF_AGREES = 1e-3  # a number of a descriptor may change by so much when weight
 class Inference(nn.Module):
     """What an encoder does in eval mode, without a look at the batch's size, which export would take for a constant."""
 
-    def __init__(self, encoder: SDGMNet) -> None:
+    def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         self.encoder = encoder
 
     def forward(self, patches: Tensor) -> Tensor:
         features, _ = self.encoder.trunk(patches)
-        return F.normalize(self.encoder.norm(features), dim=1)
+        if isinstance(self.encoder, SDGMNet | L2Net):
+            features = self.encoder.norm(features)
+        return self.encoder.normalise(features)
 
 
-def export_onnx(encoder: SDGMNet, path: Path | str, card: dict[str, Any] | None = None) -> None:
-    """Write one file: patches (batch, 1, 32, 32) float32 in [0, 1] -> descriptors (batch, 128) of unit length, any batch.
+def export_onnx(encoder: Encoder, path: Path | str, card: dict[str, Any] | None = None) -> None:
+    """Write one file: patches (batch, 1, 32, 32) float32 in [0, 1] -> descriptors (batch, 128), any batch.
 
     The card stands in the file's metadata as JSON. The encoder is left in the mode it was found in.
     """
@@ -74,7 +75,7 @@ def export_onnx(encoder: SDGMNet, path: Path | str, card: dict[str, Any] | None 
         program.save(str(part), external_data=False)
 
 
-def halved(encoder: SDGMNet) -> SDGMNet:
+def halved(encoder: Encoder) -> Encoder:
     """The encoder with its weights in half precision, for storage, if patches of a real picture get the same descriptors."""
     half = copy.deepcopy(encoder).half()
     picture = read_picture("camera.png")

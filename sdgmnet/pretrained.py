@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from sdgmnet.encoders import ENCODERS, SDGMNet, TFeat
+from sdgmnet.encoders import ENCODERS, Encoder, TFeat
 from sdgmnet.errors import InputError
 from sdgmnet.files import new_file, write_json
 
@@ -23,7 +23,7 @@ MODEL = "model.safetensors"
 DROPOUT = 0.3  # of weights whose card does not say
 
 
-def save_encoder(encoder: SDGMNet, path: Path | str, card: dict[str, Any], beside: Path | str | None = None) -> None:
+def save_encoder(encoder: Encoder, path: Path | str, card: dict[str, Any], beside: Path | str | None = None) -> None:
     """Write `path` (.safetensors) with the card inside it, and the card again as readable JSON beside it."""
     path = Path(path)
     name = next((name for name, kind in ENCODERS.items() if type(encoder) is kind), None)
@@ -36,11 +36,22 @@ def save_encoder(encoder: SDGMNet, path: Path | str, card: dict[str, Any], besid
         raise InputError(f"the card of {path} cannot be written as JSON ({error}).") from error
     tensors = {key: value.detach().cpu().contiguous() for key, value in encoder.state_dict().items()}
     with new_file(path) as part:
-        part.write_bytes(save(tensors, metadata={"format": "pt", "card": text}))
+        part.write_bytes(_in_order(save(tensors, metadata={"format": "pt", "card": text})))
     write_json(path.with_suffix(".json") if beside is None else Path(beside), card)
 
 
-def save_folder(encoder: SDGMNet, folder: Path | str, card: dict[str, Any] | None = None) -> None:
+def _in_order(content: bytes) -> bytes:
+    """The same safetensors file with its metadata sorted: the library writes them in any order, and equal weights make equal
+    files. Eight bytes hold the header's length, the header is JSON padded to eight bytes, the tensors follow."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    ordered = json.dumps(header, separators=(",", ":")).encode()
+    ordered += b" " * (-len(ordered) % 8)
+    return len(ordered).to_bytes(8, "little") + ordered + content[8 + length :]
+
+
+def save_folder(encoder: Encoder, folder: Path | str, card: dict[str, Any] | None = None) -> None:
     """Hugging Face's layout: model.safetensors, and the card as config.json."""
     folder = Path(folder)
     if folder.is_file():
@@ -67,7 +78,7 @@ def find_weights(source: Path | str) -> Path:
     return path
 
 
-def load_encoder(source: Path | str = ALIAS) -> tuple[SDGMNet, dict[str, Any]]:
+def load_encoder(source: Path | str = ALIAS) -> tuple[Encoder, dict[str, Any]]:
     """Encoder in eval mode and its card; without a source, the best weights that ship with the package."""
     path = find_weights(source)
     if not path.is_file():
@@ -93,7 +104,10 @@ def load_encoder(source: Path | str = ALIAS) -> tuple[SDGMNet, dict[str, Any]]:
     dropout = card.get("dropout", DROPOUT)
     if not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
         raise InputError(f"{path}: its card must give dropout as a rate in [0, 1), not {dropout!r}.")
-    encoder = ENCODERS[name](dropout)
+    try:
+        encoder = ENCODERS[name](dropout)
+    except InputError as error:
+        raise InputError(f"{path}: its card does not fit ({error})") from error
     try:
         encoder.load_state_dict(tensors)  # copies half precision into single
     except RuntimeError as error:

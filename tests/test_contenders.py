@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from sdgmnet.contenders import identity, parse_contender
-from sdgmnet.encoders import SDGMNet
+from sdgmnet.encoders import Encoder, L2Net, SDGMNet, TFeat
 from sdgmnet.errors import InputError
 from sdgmnet.handcrafted import rootsift, sift
 from sdgmnet.inference import describe_patches
 from sdgmnet.pretrained import save_encoder
+from sdgmnet.resampling import halve
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +100,16 @@ def test_identity_is_of_the_weights_and_not_of_their_place(tmp_path: Path) -> No
     assert one == two != three
     assert identity(f"mine={tmp_path / 'one' / 'run'}") == one
     assert identity("x=sift") == identity("sift") == "sift"
+
+
+@pytest.mark.parametrize("kind", [L2Net, TFeat])
+def test_weights_of_other_encoders(kind: type[Encoder], tmp_path: Path, patches: np.ndarray) -> None:
+    """Preprocessing belongs to the encoder: patches go in as they are for all."""
+    other = kind(0.0).eval()
+    save_encoder(other, tmp_path / "other.safetensors", {"trained_on": ["liberty"]})
+    contender = parse_contender(str(tmp_path / "other.safetensors"))
+    described = contender.describe(patches)
+    with torch.no_grad():
+        expected = other(halve(torch.from_numpy(patches).float() / 255)[:, None]).numpy()
+    assert np.abs(described - expected).max() < 1e-5
+    assert np.abs(np.linalg.norm(described, axis=1) - 1).max() < 1e-5 or kind is TFeat

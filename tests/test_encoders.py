@@ -10,7 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sdgmnet.encoders import ENCODERS, FilterResponseNorm, SDGMNet, TFeat, ThresholdedLinearUnit
+from sdgmnet.encoders import (
+    ENCODERS,
+    FilterResponseNorm,
+    L2Net,
+    SDGMNet,
+    TFeat,
+    ThresholdedLinearUnit,
+    initialise_orthogonally,
+)
 from sdgmnet.errors import InputError
 from sdgmnet.pretrained import load_tfeat
 
@@ -334,3 +342,111 @@ def test_tfeat_weights_load_without_running_code(tmp_path: Path) -> None:
             load_tfeat(tmp_path / f"{name}.params")
     with pytest.raises(InputError, match="is not a file"):
         load_tfeat(tmp_path / "none.params")
+
+
+# ------------------------------------------------------------------------------------------------------------- L2Net
+
+
+@pytest.fixture
+def l2net() -> L2Net:
+    torch.manual_seed(0)
+    encoder = L2Net().eval()
+    encoder.mean_image.uniform_(0, 1)
+    for module in encoder.modules():
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+            assert module.running_mean is not None and module.running_var is not None
+            module.running_mean.normal_(0, 0.1)
+            module.running_var.uniform_(0.5, 2)
+    return encoder
+
+
+def l2net_by_hand(encoder: L2Net, patches: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Descriptors, features after the last BatchNorm, maps after the first, in float64; statistics of the batch in training."""
+    convolutions = [module for module in encoder.modules() if isinstance(module, nn.Conv2d)]
+    norms = [module for module in encoder.modules() if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)]
+    x = patches.double() - encoder.mean_image.double()
+    for row in range(len(x)):
+        pixels = x[row].flatten().tolist()
+        mean = sum(pixels) / 1024
+        std = math.sqrt(sum((pixel - mean) ** 2 for pixel in pixels) / 1023)
+        x[row] = (x[row] - mean) / (std + 1e-7)
+    first = x
+    for number, (convolution, norm) in enumerate(zip(convolutions, norms, strict=True)):
+        if number == 6:
+            x = x if keep is None else torch.where(keep, x / (1 - encoder.dropout), torch.zeros_like(x))
+            x = (x.flatten(1) @ convolution.weight.double().flatten(1).T)[:, :, None, None]
+        else:
+            x = F.conv2d(x, convolution.weight.double(), stride=STRIDES[number], padding=1)
+        if encoder.training:
+            mean_, variance = x.mean(dim=(0, 2, 3)), x.var(dim=(0, 2, 3), correction=0)
+        else:
+            assert norm.running_mean is not None and norm.running_var is not None
+            mean_, variance = norm.running_mean.double(), norm.running_var.double()
+        x = (x - mean_[:, None, None]) / torch.sqrt(variance[:, None, None] + 1e-5)
+        first = x if number == 0 else first
+        x = x if number == 6 else x.clamp_min(0)
+    raw = x[:, :, 0, 0]
+    return raw / raw.norm(dim=1, keepdim=True), raw, first
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_l2net_is_the_hand_written_one(l2net: L2Net, patches: Tensor, training: bool) -> None:
+    l2net.train(training)
+    keep = torch.rand(6, 128, 8, 8, generator=torch.Generator().manual_seed(5)) >= 0.1 if training else None
+    expected = l2net_by_hand(l2net, patches, keep)
+    encoded = l2net.encode(patches, keep)
+    tolerance = 1e-3 if training else 1e-5  # of six patches a variance may be small
+    assert torch.allclose(encoded.descriptors.double(), expected[0], atol=tolerance)
+    assert torch.allclose(encoded.raw.double(), expected[1], atol=10 * tolerance)
+    assert torch.allclose(encoded.maps[0].double(), expected[2], atol=1e-4)
+    assert torch.equal(encoded.maps[1][:, :, 0, 0], encoded.raw)
+
+
+def test_l2net_has_the_published_layers() -> None:
+    encoder = L2Net()
+    convolutions = [module for module in encoder.modules() if isinstance(module, nn.Conv2d)]
+    counts = [288, 9216, 18432, 36864, 73728, 147456, 1048576]
+    assert [sum(p.numel() for p in module.parameters()) for module in convolutions] == counts
+    assert sum(parameter.numel() for parameter in encoder.parameters()) == 1_334_560
+    norms = [module for module in encoder.modules() if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)]
+    assert len(norms) == 7 and all(not norm.affine and (norm.eps, norm.momentum) == (1e-5, 0.1) for norm in norms)
+    assert encoder.dropout == 0.1 and not encoder.chunkable and SDGMNet.chunkable and TFeat.chunkable
+
+
+def test_l2net_needs_neither_brightness_nor_contrast(l2net: L2Net, patches: Tensor) -> None:
+    l2net.mean_image.zero_()
+    assert torch.allclose(l2net(0.3 * patches + 0.5), l2net(patches), atol=1e-4)
+    flat = torch.full((3, 1, 32, 32), 0.4)
+    assert torch.isfinite(l2net(flat)).all()
+    l2net.train()(flat).sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in l2net.parameters() if p.grad is not None)
+
+
+def test_l2net_refuses_what_it_cannot_take(l2net: L2Net, patches: Tensor) -> None:
+    with pytest.raises(InputError, match="describe_patches"):
+        l2net(torch.zeros(2, 1, 64, 64))
+    assert l2net(patches[:0]).shape == (0, 128) and l2net(patches[:1]).shape == (1, 128)
+    for count in (0, 1):
+        with pytest.raises(InputError, match="at least 2 patches"):
+            l2net.train()(patches[:count])
+
+
+def test_tfeat_gives_a_loss_what_it_may_ask_for(patches: Tensor) -> None:
+    encoded = TFeat().encode(patches)
+    assert torch.equal(encoded.descriptors, encoded.raw) and encoded.raw.abs().max() < 1
+    assert [tuple(one.shape) for one in encoded.maps] == [(6, 32, 26, 26), (6, 128, 1, 1)]
+    with pytest.raises(InputError, match="no dropout"):
+        TFeat(0.3)
+
+
+def test_orthogonal_start() -> None:
+    encoder = L2Net()
+    initialise_orthogonally(encoder)
+    for module in encoder.modules():
+        if isinstance(module, nn.Conv2d):
+            rows = module.weight.detach().flatten(1)
+            gram = rows @ rows.T if rows.shape[0] <= rows.shape[1] else rows.T @ rows
+            assert torch.allclose(gram, 0.36 * torch.eye(len(gram)), atol=1e-4)
+    tfeat = TFeat()
+    initialise_orthogonally(tfeat)
+    assert all((value == 0.01).all() for name, value in tfeat.named_parameters() if name.endswith("bias"))

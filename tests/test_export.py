@@ -10,7 +10,7 @@ import torch
 
 from sdgmnet import export
 from sdgmnet.cli import main
-from sdgmnet.encoders import SDGMNet
+from sdgmnet.encoders import ENCODERS, SDGMNet
 from sdgmnet.pretrained import save_encoder
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
@@ -86,3 +86,11 @@ def test_bad_arguments_are_said(weights: Path, tmp_path: Path, capsys: pytest.Ca
     said = capsys.readouterr().err
     assert "does not exist" in said and "is a folder" in said
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_what_is_exported_describes_as_the_encoder_does(name: str) -> None:
+    other = ENCODERS[name](0.0).eval()
+    patches = torch.rand(3, 1, 32, 32)
+    with torch.inference_mode():
+        torch.testing.assert_close(export.Inference(other)(patches), other(patches), rtol=1e-5, atol=1e-6)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from sdgmnet import pretrained
 from sdgmnet.cli import main
-from sdgmnet.encoders import SDGMNet
+from sdgmnet.encoders import ENCODERS, SDGMNet
 from sdgmnet.errors import InputError
 from sdgmnet.pretrained import BEST, load_encoder, save_encoder, shipped_names
 
@@ -287,3 +287,41 @@ def test_half_precision_that_changes_descriptors_is_refused(
     out = tmp_path / "half.safetensors"
     assert main(["export", "weights", str(tmp_path / "large.safetensors"), "-o", str(out)]) == 2
     assert "--full" in capsys.readouterr().err and not out.exists()
+
+
+# Other encoders
+
+
+@pytest.mark.parametrize(("name", "dropout"), [("l2net", 0.2), ("tfeat", 0.0)])
+def test_every_encoder_comes_back(tmp_path: Path, name: str, dropout: float) -> None:
+    torch.manual_seed(2)
+    encoder = ENCODERS[name](dropout).eval()
+    save_encoder(encoder, tmp_path / "one.safetensors", {"trained_on": ["liberty"]})
+    loaded, card = load_encoder(tmp_path / "one.safetensors")
+    assert type(loaded) is type(encoder) and not loaded.training
+    assert (card["encoder"], card["dropout"], loaded.dropout) == (name, dropout, dropout)
+    patches = torch.rand(3, 1, 32, 32)
+    assert torch.equal(encoder(patches), loaded(patches))
+    assert type(encoder).from_pretrained(tmp_path / "one.safetensors").training is False
+    with pytest.raises(InputError, match=f"holds a {type(encoder).__name__}, not a SDGMNet"):
+        SDGMNet.from_pretrained(tmp_path / "one.safetensors")
+    loaded.save_pretrained(tmp_path / "folder")
+    assert type(load_encoder(tmp_path / "folder")[0]) is type(encoder)
+
+
+def test_a_card_that_does_not_fit_its_encoder_is_refused(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "odd.safetensors", ENCODERS["tfeat"](0.0).state_dict(), {"encoder": "tfeat", "dropout": 0.3}
+    )
+    assert_refused(path, "no dropout")
+    path = write(tmp_path / "other.safetensors", ENCODERS["l2net"](0.0).state_dict(), {"encoder": "sdgmnet"})
+    assert_refused(path, "does not fit the encoder sdgmnet")
+
+
+def test_equal_weights_make_equal_files(tmp_path: Path, encoder: SDGMNet) -> None:
+    """The library orders metadata by chance: in twenty files, two orders would hardly fail to show."""
+    contents = set()
+    for number in range(20):
+        save_encoder(encoder, tmp_path / f"{number}.safetensors", CARD)
+        contents.add((tmp_path / f"{number}.safetensors").read_bytes())
+    assert len(contents) == 1

@@ -11,7 +11,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.paper.figures import draw_fig2, draw_training
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.loop import train
-from sdgmnet.training.recipes import settings_of
+from sdgmnet.training.recipes import Preset, settings_of
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,11 @@ class TrainArguments:
 
         sdgmnet train --data demo --iterations 1000 --batch-size 64 -o runs/small
 
+    A method the paper compares with, by its own paper's settings, or by SDGMNet's with only its loss:
+
+        sdgmnet train --recipe hynet --data ubc --holdout notredame yosemite -o runs/hynet
+        sdgmnet train --recipe hynet --preset sdgm --data ubc --holdout notredame yosemite -o runs/hynet-loss
+
     On patches of your own photos, in an hour or two:
 
         sdgmnet train --recipe photos --data my_patches --holdout church -o runs/mine
@@ -39,14 +44,21 @@ class TrainArguments:
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Go on with the run in that folder, with its saved configuration."""
     recipe: str = "paper"
-    """Settings to start from: paper, or photos for an hour or two on a CPU. What is typed beside it goes before it."""
+    """Settings to start from, what is typed beside goes before them: paper or sdgmnet; photos, for an hour or two on a CPU; a
+    method of Table 1: tfeat, l2net, hardnet, cdfdesc, sosnet, hardnet+frn, hynet; or the ablation: theta, s, l2 or af with +pa
+    or -pa, as in l2-pa."""
+    preset: Preset = "native"
+    """Of a method's recipe. native: its own network, optimiser, schedule, batch and augmentation, stretched to --iterations.
+    sdgm: SDGMNet's everything, only the loss is the method's."""
     config: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
 
 
 def main(words: list[str]) -> None:
-    recipe = settings_of(_typed(words, "--recipe") or "paper")
-    if "--resume" in words and _typed(words, "--recipe") is not None:
-        raise InputError("a resumed run keeps its configuration: leave --recipe out.")
+    preset = _typed(words, "--preset")
+    recipe = settings_of(_typed(words, "--recipe") or "paper", preset or "native")
+    for name in ("--recipe", "--preset"):
+        if "--resume" in words and _typed(words, name) is not None:
+            raise InputError(f"a resumed run keeps its configuration: leave {name} out.")
     default = _saved(words) or TrainArguments(tyro.MISSING, config=recipe)
     arguments = tyro.cli(TrainArguments, prog="sdgmnet train", args=words, default=default)
     train(arguments.config, arguments.out, resume=arguments.resume, console=Console(stderr=True))

@@ -2,6 +2,7 @@
 
 "paper" is the authors' augmentation: small turns and crops of each patch, quarter turns and flips of each pair. "strong" adds
 what detectors and cameras do between two photos: larger turns, crops and stretches, exposure, defocus, noise, compression.
+"hardnet", "hynet" and "cdfdesc" are those methods' own: quarter turns and flips of each pair, and nothing else.
 """
 
 import math
@@ -16,7 +17,7 @@ from torch import Tensor
 from sdgmnet.data.patchset import PATCH_SIDE
 from sdgmnet.resampling import resample_matrix
 
-Augmentation = Literal["none", "paper", "strong"]
+Augmentation = Literal["none", "paper", "strong", "hardnet", "hynet", "cdfdesc"]
 
 OUTPUT_SIDE = PATCH_SIDE // 2
 CROP_TRIES = 10
@@ -102,6 +103,22 @@ def quarter_turns_and_flips(pairs: Tensor, turns: np.ndarray, flips: np.ndarray)
             moved = torch.rot90(pairs[rows], turn, dims=(2, 3))
             out[rows] = moved if flip == 0 else moved.flip(2 if flip == 1 else 3)
     return out
+
+
+def draw_turns_and_flips(rng: np.random.Generator, count: int, kind: Augmentation) -> tuple[np.ndarray, np.ndarray]:
+    """Quarter turns and flips (count,) for `quarter_turns_and_flips`, as a method's published code draws them.
+
+    hardnet: transposed in half of the cases, then mirrored left to right in half. hynet (TFeat has it, too): turned by 90, 180
+    or 270 degrees in half, then upside down in half. All else: any of the four turns, then any of no flip and the two flips.
+    """
+    if kind == "hardnet":
+        transposed, mirrored = rng.integers(2, size=(2, count))
+        # A transposition is a quarter turn and a vertical flip; with a mirroring after it, a quarter turn the other way.
+        return np.where(transposed, np.where(mirrored, 3, 1), 0), np.where(transposed, 1 - mirrored, 2 * mirrored)
+    if kind == "hynet":
+        turned, flipped = rng.integers(2, size=(2, count))
+        return turned * rng.integers(1, 4, size=count), flipped
+    return rng.integers(4, size=count), rng.integers(3, size=count)
 
 
 def draw_light(rng: np.random.Generator, count: int) -> Light:

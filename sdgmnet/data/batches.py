@@ -15,6 +15,7 @@ from sdgmnet.data.augmentation import (
     compress,
     draw_geometry,
     draw_light,
+    draw_turns_and_flips,
     quarter_turns_and_flips,
     relight,
     turn_and_crop,
@@ -164,13 +165,15 @@ class PairSampler:
         pixels = torch.from_numpy(patches).to(device).float()
         if augmentation == "none":
             return (halve(pixels) / 255).view(2, batch_size, 1, OUTPUT_SIDE, OUTPUT_SIDE)
-        if augmentation == "strong":
+        if augmentation in ("hardnet", "hynet", "cdfdesc"):
+            small = halve(pixels) / 255
+        elif augmentation == "strong":
             small = turn_and_crop(pixels, draw_geometry(rng, len(patches), STRONG), outside="border") / 255
             small = relight(small, draw_light(rng, len(patches)), rng)
         else:
             small = turn_and_crop(pixels, draw_geometry(rng, len(patches), PAPER)) / 255
         pairs = small.view(2, batch_size, OUTPUT_SIDE, OUTPUT_SIDE).transpose(0, 1)
-        pairs = quarter_turns_and_flips(pairs, rng.integers(4, size=batch_size), rng.integers(3, size=batch_size))
+        pairs = quarter_turns_and_flips(pairs, *draw_turns_and_flips(rng, batch_size, augmentation))
         return pairs.transpose(0, 1)[:, :, None].contiguous()
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from sdgmnet.contenders import Contender, parse_contender
-from sdgmnet.encoders import SDGMNet, TFeat
+from sdgmnet.encoders import Encoder
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import eight_bits, read_gray
 from sdgmnet.features.keypoints import CONTRAST, Keypoints, detect
@@ -19,7 +19,7 @@ from sdgmnet.pretrained import ALIAS
 
 SIZE = 2400  # pixels of the longest side: the detector takes 235 bytes a pixel, a gigabyte for a photo of this size
 Picture = str | PathLike[str] | np.ndarray | Tensor
-Descriptor = str | Contender | SDGMNet | TFeat
+Descriptor = str | Contender | Encoder
 
 
 class Features(NamedTuple):

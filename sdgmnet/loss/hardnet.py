@@ -1,4 +1,4 @@
-"""The hardest-in-batch triplet loss of HardNet, in the form the paper compares with (HardNet+FRN)."""
+"""The hardest-in-batch triplet loss of HardNet: in the form the paper compares with (HardNet+FRN), and in its own."""
 
 from typing import Literal
 
@@ -7,10 +7,11 @@ from torch import Tensor, nn
 
 from sdgmnet.errors import InputError
 from sdgmnet.loss.mining import hardest_in_batch
+from sdgmnet.loss.nearest import nearest_distances
 
 
 class HardNetLoss(nn.Module):
-    r"""Triplet margin on Euclidean distances to the nearest negative of the batch.
+    r"""Triplet margin on Euclidean distances to the nearest negative of the batch, as the paper's HardNet+FRN has it.
 
     .. math:: L = \frac{1}{Z} \sum_{i:\, m + d^+_i - d^-_i \ge 0} (m + d^+_i - d^-_i),
               \quad d = \sqrt{2 - 2 \cos\theta + \epsilon}
@@ -40,6 +41,31 @@ class HardNetLoss(nn.Module):
         active = triplets.admissible & (violation >= 0)
         counted = active if self.mean_over == "active" else triplets.admissible
         return torch.where(active, violation, 0).sum() / counted.sum().clamp_min(1)
+
+
+class HardNetOriginalLoss(nn.Module):
+    r"""The same as HardNet's own code has it: negatives across the two sides only, and the mean over all rows.
+
+    .. math:: L = \frac{1}{N} \sum_i \max(0,\, m + D_{ii} - \min(\min_{j \ne i} D_{ij}, \min_{j \ne i} D_{ji})),
+              \quad D_{ij} = \sqrt{2 - 2 a_i \cdot p_j + 10^{-6}}
+
+    Entries of D below 0.008 are taken for the same patch and left out; a row without any other counts 0.
+
+    Args:
+        margin: m.
+
+    Shape:
+        anchor, positive (N, D) of unit length -> scalar.
+    """
+
+    def __init__(self, margin: float = 1.0) -> None:
+        super().__init__()
+        self.margin = margin
+
+    def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
+        found = nearest_distances(anchor, positive, "across", epsilon=1e-6)
+        violation = (self.margin + found.positive - found.negative).clamp_min(0)
+        return torch.where(found.admissible, violation, 0).mean()
 
 
 def distance(theta: Tensor, epsilon: float = 1e-5) -> Tensor:

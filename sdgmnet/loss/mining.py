@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ BLOCK_FLOATS = 2**19  # of a block of cosines: a few megabytes, the size of a CP
 CUDA_BLOCK_FLOATS = 2**26
 _PREFERENCE = [1, 2, 0, 3]  # of equals: a-p, p-a, a-a, p-p, as positions in a 2 x 2 table of sides
 _NEVER = -2.0  # below every cosine: marks pairs that may not be negatives
+Mined = TypeVar("Mined")
 
 
 class Triplets(NamedTuple):
@@ -30,13 +31,13 @@ class Triplets(NamedTuple):
         return self.theta_pos - self.theta_neg
 
 
-def in_full_precision(mine: Callable[..., Triplets]) -> Callable[..., Triplets]:
+def in_full_precision(mine: Callable[..., Mined]) -> Callable[..., Mined]:
     """Mining decides by small differences of cosines: inside an autocast region it still runs in float32 or better."""
 
     @functools.wraps(mine)
-    def call(first: Tensor, *others: Any) -> Triplets:
+    def call(first: Tensor, *others: Any, **options: Any) -> Mined:
         with torch.autocast(first.device.type, enabled=False):
-            return mine(first, *others)
+            return mine(first, *others, **options)
 
     return call
 
@@ -50,7 +51,7 @@ def hardest_in_batch(anchor: Tensor, positive: Tensor, min_negative_angle: float
     seen under another name. Ties go to the lowest j, then to a-p before p-a, a-a, p-p.
     """
     check_pairs(anchor, positive)
-    a, p = _at_least_float32(anchor), _at_least_float32(positive)
+    a, p = at_least_float32(anchor), at_least_float32(positive)
     count = len(a)
     with torch.no_grad():
         highest, j = nearest_points(a, p, math.cos(min_negative_angle))
@@ -105,7 +106,7 @@ def hardest_by_label(embeddings: Tensor, labels: Tensor, min_negative_angle: flo
     `min_negative_angle` is no candidate at all. Labels seen once serve as negatives only. Memory grows with rows times M.
     """
     check_labelled(embeddings, labels)
-    x = _at_least_float32(embeddings)
+    x = at_least_float32(embeddings)
     with torch.no_grad():
         _, label = torch.unique(labels, return_inverse=True)
         first, second = torch.triu(label[:, None] == label[None, :], diagonal=1).nonzero(as_tuple=True)
@@ -132,11 +133,11 @@ def _angle_of_rows(x: Tensor, left: Tensor, right: Tensor) -> Tensor:
     return angle(x.index_select(0, left), x.index_select(0, right))
 
 
-def _at_least_float32(x: Tensor) -> Tensor:
+def at_least_float32(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def check_pairs(anchor: Tensor, positive: Tensor) -> None:
+def check_pairs(anchor: Tensor, positive: Tensor, *, unit_length: bool = True) -> None:
     if anchor.ndim != 2 or anchor.shape != positive.shape:
         raise InputError(
             f"anchor and positive must both be (N, D) with row i showing the same point, "
@@ -144,8 +145,11 @@ def check_pairs(anchor: Tensor, positive: Tensor) -> None:
         )
     if len(anchor) < 2:
         raise InputError(f"a batch needs at least 2 pairs, so that each has a negative; got N = {len(anchor)}.")
-    _check_unit("anchor", anchor)
-    _check_unit("positive", positive)
+    for name, side in (("anchor", anchor), ("positive", positive)):
+        if unit_length:
+            _check_unit(name, side)
+        elif not torch.isfinite(side).all():
+            raise InputError(f"{name} holds NaN or infinite descriptors: look for their cause in the encoder.")
 
 
 def check_labelled(embeddings: Tensor, labels: Tensor) -> None:

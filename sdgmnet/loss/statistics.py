@@ -1,13 +1,23 @@
 """Running statistics, Eq. (14): what makes the modulation dynamic. All state is in float64 buffers."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 
-class RunningStatistics(nn.Module):
+class Float64State(nn.Module):
+    """A module whose buffers keep their precision: `.half()` or `.to(dtype)` on a whole model must not round statistics."""
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        for name, buffer in self.named_buffers(recurse=False):
+            device = fn(torch.empty(0, device=buffer.device)).device
+            setattr(self, name, buffer.to(device))
+        return self
+
+
+class RunningStatistics(Float64State):
     r"""Running means of what each batch measures.
 
     .. math:: \beta_t = decay\,\beta_{t-1} + (1 - decay)\,\mu_t
@@ -47,13 +57,6 @@ class RunningStatistics(nn.Module):
 
     def _mix(self, running: Tensor, batch: Tensor) -> Tensor:
         return self.decay * running + (1 - self.decay) * batch
-
-    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "RunningStatistics":
-        # .half() or .to(dtype) on a whole model must not round the statistics: follow the device, keep the precision.
-        device = fn(torch.empty(0, device=self.moments.device)).device
-        for name, buffer in self.named_buffers(recurse=False):
-            setattr(self, name, buffer.to(device))
-        return self
 
 
 def batch_moments(theta_pos: Tensor, theta_neg: Tensor, admissible: Tensor) -> Tensor:

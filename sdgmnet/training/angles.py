@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from sdgmnet.data.batches import PairSampler
-from sdgmnet.encoders import SDGMNet
+from sdgmnet.encoders import Encoder
 from sdgmnet.errors import InputError
 from sdgmnet.files import new_file
 from sdgmnet.loss import SDGMLoss
 from sdgmnet.loss.mining import hardest_in_batch
+from sdgmnet.loss.orthogonal import WithOrthogonality
 from sdgmnet.loss.statistics import batch_moments
 from sdgmnet.loss.weights import coupled_weight
 from sdgmnet.metrics import skewness
@@ -44,7 +46,9 @@ class Angles:
             raise InputError(f"{path} does not hold the angles of a finished run ({error}).") from error
 
     def summary(self, config: TrainConfig) -> dict[str, Any]:
-        """Moments and skewness of the angles, and the share of triplets beyond the margin."""
+        """Moments and skewness of the angles, and the share of triplets beyond the margin; nothing of fewer than two."""
+        if len(self.theta_pos) < 2:
+            return {}
         return {
             "theta_pos": [float(self.theta_pos.mean()), float(self.theta_pos.std(ddof=1))],
             "theta_neg": [float(self.theta_neg.mean()), float(self.theta_neg.std(ddof=1))],
@@ -60,7 +64,7 @@ class Angles:
 
 
 @torch.no_grad()
-def measure_angles(encoder: SDGMNet, sampler: PairSampler, loss: nn.Module, config: TrainConfig) -> Angles:
+def measure_angles(encoder: Encoder, sampler: PairSampler, loss: nn.Module, config: TrainConfig) -> Angles:
     """θ⁺ and θ⁻ of the next batches as training would see them (dropout, BatchNorm of the batch), leaving the run untouched."""
     encoder = copy.deepcopy(encoder).train()
     device = next(encoder.parameters()).device
@@ -69,10 +73,12 @@ def measure_angles(encoder: SDGMNet, sampler: PairSampler, loss: nn.Module, conf
         sides = sampler.batch(step, config.batch_size, device, config.augmentation)
         keep = dropout_masks(config.seed, step, config.batch_size, encoder.feature_shape, config.dropout, device)
         anchor, positive = encode_sides(encoder, sides, keep, config.chunk, config.joint_batchnorm)
-        triplets = hardest_in_batch(anchor.descriptors, positive.descriptors, config.min_negative_angle)
+        descriptors = (F.normalize(one.descriptors, dim=1) for one in (anchor, positive))  # TFeat's are of any length
+        triplets = hardest_in_batch(*descriptors, config.min_negative_angle)
         positive_angles.append(triplets.theta_pos[triplets.admissible])
         negative_angles.append(triplets.theta_neg[triplets.admissible])
     pos, neg = torch.cat(positive_angles), torch.cat(negative_angles)
     everything = torch.ones_like(pos, dtype=torch.bool)
+    loss = loss.loss if isinstance(loss, WithOrthogonality) else loss
     running = loss.statistics.moments if isinstance(loss, SDGMLoss) else batch_moments(pos, neg, everything)
     return Angles(pos.cpu().numpy(), neg.cpu().numpy(), running.cpu().numpy().copy())

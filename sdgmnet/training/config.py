@@ -9,12 +9,17 @@ from typing import Any, Literal, get_args
 
 from sdgmnet.data.augmentation import Augmentation
 from sdgmnet.data.pools import Balance
+from sdgmnet.encoders import ENCODERS
 from sdgmnet.errors import InputError
 from sdgmnet.files import read_json, write_json
 from sdgmnet.loss import LOSSES
+from sdgmnet.loss.named import is_loss_name, own_file, parse_options
 from sdgmnet.training.engine import Engine
 
-Schedule = Literal["halving", "linear", "cosine"]
+Schedule = Literal["halving", "linear", "cosine", "step"]
+Optimizer = Literal["sgd", "adam"]
+EncoderName = Literal["sdgmnet", "l2net", "tfeat"]
+Initialisation = Literal["torch", "orthogonal"]
 
 PAPER_ITERATIONS = 200_000
 SDGM_MARGIN = 0.6
@@ -35,18 +40,34 @@ class TrainConfig:
     """Matching pairs in a batch, one a point."""
     seed: int = 0
     """Same seed, same machine: same bits."""
+    encoder: EncoderName = "sdgmnet"
+    """The paper's, or L2Net's or TFeat's for the methods that came with them."""
+    initialisation: Initialisation = "torch"
+    """Of the weights. torch: its defaults, as the published code. orthogonal: HardNet's and CDFDesc's, with gain 0.6."""
+    mean_image: bool = False
+    """Take the mean of the training patches off each patch first, as L2Net does; for that encoder."""
+    optimizer: Optimizer = "sgd"
+    """sgd (the paper), or adam with its usual betas."""
     learning_rate: float = 1.0
-    """Of SGD at the start."""
+    """Of the optimiser at the start."""
     schedule: Schedule = "halving"
-    """Of the learning rate. halving: after each 10 % of the iterations (the paper). linear, cosine: down to 0 at the end."""
+    """Of the learning rate. halving: after each 10 % of the iterations (the paper). linear, cosine: down to 0 at the end.
+    step: --drops times by --drop-factor, at equal intervals."""
+    drops: int = 0
+    """How often the schedule step lowers the learning rate; 0 keeps it constant."""
+    drop_factor: float = 0.1
+    """What a drop of the schedule step multiplies the learning rate by."""
     momentum: float = 0.9
-    """Of SGD, without dampening."""
+    """Of SGD."""
+    dampening: float = 0.0
+    """Of SGD's momentum; HardNet has 0.9."""
     weight_decay: float = 1e-4
     """On all parameters, as the published code."""
     dropout: float = 0.3
     """Rate before the last convolution."""
     augmentation: Augmentation = "paper"
-    """paper: turns within 5 degrees, crops, quarter turns, flips. strong: more of it, and light, blur, noise, JPEG."""
+    """paper: turns within 5 degrees, crops, quarter turns, flips. strong: more of it, and light, blur, noise, JPEG. hardnet,
+    hynet, cdfdesc: quarter turns and flips only, as those methods draw them."""
     balance: Balance = "points"
     """points: every point equally often. scenes: every scene, however many points it has."""
     views: float = 0.5
@@ -55,7 +76,12 @@ class TrainConfig:
     carried: bool = True
     """Also patches at carried places where no keypoint was detected (data photos --carried)."""
     loss: str = "sdgm"
-    """One of the losses in sdgmnet.loss.LOSSES."""
+    """One of sdgmnet.loss.LOSSES; pml:CircleLoss, or another pair-based loss of pytorch-metric-learning; or one of your own,
+    my_loss.py:MyLoss (docs/own_loss.md)."""
+    loss_options: tuple[str, ...] = ()
+    """Arguments of the loss as NAME=VALUE, e.g. margin=1.2 reduction=mean. SDGM's have options of their own, below."""
+    orthogonality: float = 0.0
+    """Weight of global orthogonal regularisation, added to the loss."""
     margin: float = SDGM_MARGIN
     """m of Eq. (11): the share of triplets taken to be easy enough."""
     alpha: float = 0.9
@@ -102,18 +128,34 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():
             _demand(not isinstance(value, float) or math.isfinite(value), name, "must be a finite number", str(value))
-        _demand(self.loss in LOSSES, "loss", f"must be one of {', '.join(LOSSES)}", self.loss)
+        _demand(
+            is_loss_name(self.loss), "loss", f"must be one of {', '.join(LOSSES)}, pml:NAME or FILE.py:NAME", self.loss
+        )
+        parse_options(self.loss_options)
         for name, choices in (
             ("engine", Engine),
             ("augmentation", Augmentation),
             ("balance", Balance),
             ("schedule", Schedule),
+            ("encoder", EncoderName),
+            ("initialisation", Initialisation),
+            ("optimizer", Optimizer),
         ):
             known = get_args(choices)
             _demand(getattr(self, name) in known, name, f"must be one of {', '.join(known)}", getattr(self, name))
         _demand(
-            self.loss == "sdgm" or self.margin == SDGM_MARGIN, "margin", "is SDGM's and cannot be set here", self.margin
+            self.loss == "sdgm" or self.margin == SDGM_MARGIN,
+            "margin",
+            "is SDGM's and cannot be set here (--loss-options margin=... may)",
+            self.margin,
         )
+        _demand(
+            self.loss != "sdgm" or not self.loss_options,
+            "loss_options",
+            "is for other losses: SDGM's are --margin, --alpha and the like",
+            list(self.loss_options),
+        )
+        self._check_encoder()
         for name in ("iterations", "batch_size"):
             _demand(getattr(self, name) >= 1, name, "must be at least 1", getattr(self, name))
         for name in ("threads", "chunk_size", "evaluations", "evaluation_pairs", "checkpoint_every"):
@@ -125,8 +167,28 @@ class TrainConfig:
         _demand(0 <= self.seed < 2**63, "seed", "must be in [0, 2^63)", self.seed)
         _demand(self.learning_rate > 0, "learning_rate", "must be positive", self.learning_rate)
         _demand(0 <= self.momentum < 1, "momentum", "must lie in [0, 1)", self.momentum)
+        _demand(0 <= self.dampening < 1, "dampening", "must lie in [0, 1)", self.dampening)
+        _demand(self.drops >= 0, "drops", "must not be negative", self.drops)
+        _demand(0 < self.drop_factor <= 1, "drop_factor", "must lie in (0, 1]", self.drop_factor)
+        _demand(self.orthogonality >= 0, "orthogonality", "must not be negative", self.orthogonality)
         _demand(0 <= self.views <= 1, "views", "must lie in [0, 1]", self.views)
         _demand(self.weight_decay >= 0, "weight_decay", "must not be negative", self.weight_decay)
+
+    def _check_encoder(self) -> None:
+        """What only some encoders can."""
+        _demand(
+            self.encoder == "l2net" or not self.mean_image, "mean_image", "is for the encoder l2net", self.mean_image
+        )
+        if not ENCODERS[self.encoder].chunkable:
+            whole = f"cannot be used with {self.encoder}, whose BatchNorm looks across the batch"
+            _demand(self.chunk_size is None, "chunk_size", whole, self.chunk_size)
+            _demand(not self.recompute, "recompute", whole, self.recompute)
+        if self.encoder == "tfeat":
+            _demand(self.dropout == 0, "dropout", "must be 0 with tfeat, which has none", self.dropout)
+            takes_any_length = self.loss == "tfeat" or own_file(self.loss) is not None
+            rule = "must be tfeat, or your own, with the encoder tfeat: its descriptors are not of unit length"
+            _demand(takes_any_length, "loss", rule, self.loss)
+            _demand(self.orthogonality == 0, "orthogonality", "is for descriptors of unit length", self.orthogonality)
 
     @property
     def pairs(self) -> int:
@@ -157,6 +219,8 @@ class TrainConfig:
             return self.learning_rate * (1 - step / self.iterations)
         if self.schedule == "cosine":
             return self.learning_rate * (1 + math.cos(math.pi * step / self.iterations)) / 2
+        if self.schedule == "step":
+            return self.learning_rate * self.drop_factor ** ((self.drops + 1) * step // self.iterations)
         return self.learning_rate * 0.5 ** (10 * step // self.iterations)
 
     def evaluation_steps(self) -> set[int]:

@@ -47,8 +47,9 @@ class Display:
         patches = sum(len(patchset) for patchset in sources.train)
         trained = ", ".join(patchset.name for patchset in sources.train)
         self.console.print(
-            f"Training on {trained} ({patches} patches): {self.config.iterations} iterations of "
-            f"{self.config.batch_size} pairs, {device}, {torch.get_num_threads()} threads, {self.config.engine}."
+            f"Training {self.config.encoder} by {self.config.loss} on {trained} ({patches} patches): "
+            f"{self.config.iterations} iterations of {self.config.batch_size} pairs, {device}, "
+            f"{torch.get_num_threads()} threads, {self.config.engine}."
         )
         for scene, count in left_out.items():
             self.console.print(
@@ -67,7 +68,7 @@ class Display:
         self.rate = rate if self.rate == 0 else 0.9 * self.rate + 0.1 * rate
         self.ready = time.monotonic()
         news = f"{self.rate:.0f} pairs/s  loss {value:+.3f}"
-        if report is not None:
+        if hasattr(report, "theta_pos_mean"):
             news += f"  θ⁺ {report.theta_pos_mean.item():.2f}  θ⁻ {report.theta_neg_mean.item():.2f}"
         self.bar.update(self.task, completed=step, news=news)
 

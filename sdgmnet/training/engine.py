@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from sdgmnet.encoders import SDGMNet
+from sdgmnet.encoders import Encoder, SDGMNet
 from sdgmnet.errors import InputError
 from sdgmnet.native import trunk as native
 from sdgmnet.native.build import library, why_not
@@ -18,10 +18,14 @@ EAGER_CHUNK = 64  # patches whose activations stay in a CPU's cache
 NATIVE_CHUNK = 1024  # keeps to the cache by itself: the fewer calls, the better its threads are used
 
 
-def choose_engine(name: Engine, device: torch.device) -> Engine:
+def choose_engine(name: Engine, device: torch.device, encoder: str = "sdgmnet") -> Engine:
     """The engine to write into the configuration: a matter of what is there, never of timing."""
     if name not in get_args(Engine):
         raise InputError(f"--engine is one of {', '.join(get_args(Engine))}, not {name!r}.")
+    if encoder != "sdgmnet":
+        if name == "native":
+            raise InputError(f"--engine native runs the encoder sdgmnet, not {encoder}: use --engine eager.")
+        return "eager"
     if name == "auto":
         return "native" if device.type == "cpu" and library() is not None else "eager"
     if name == "native" and device.type != "cpu":
@@ -36,13 +40,16 @@ def choose_chunk(engine: Engine, device: torch.device) -> int | None:
     return {"native": NATIVE_CHUNK, "eager": EAGER_CHUNK}[engine] if device.type == "cpu" else None
 
 
-def build_trunk(encoder: SDGMNet, engine: str, recompute: bool = False) -> Trunk:
+def build_trunk(encoder: Encoder, engine: str, recompute: bool = False) -> Trunk:
+    """For encoders whose trunk treats each patch alone."""
+
     def plain(patches: Tensor, keep: Tensor | None) -> Tensor:
         return encoder.trunk(patches, keep)[0]
 
     spare: list[Tensor] = []
 
     def native_trunk(patches: Tensor, keep: Tensor | None) -> Tensor:
+        assert isinstance(encoder, SDGMNet)
         return encoder.reduce(native.maps(encoder, patches, spare), keep)
 
     trunk: Trunk = native_trunk if engine == "native" else plain

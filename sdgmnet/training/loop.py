@@ -14,8 +14,10 @@ from rich.console import Console
 
 from sdgmnet.data.patchset import PatchSet, scene_of, some_pairs, together
 from sdgmnet.data.sources import Sources, open_sources
+from sdgmnet.encoders import ENCODERS
 from sdgmnet.errors import InputError, Interrupted, TrainingStopped
 from sdgmnet.files import read_json, write_json
+from sdgmnet.loss.named import own_file
 from sdgmnet.pretrained import save_encoder
 from sdgmnet.training.angles import measure_angles
 from sdgmnet.training.checkpoint import checkpoints, load_checkpoint, run_lock, save_checkpoint
@@ -71,13 +73,16 @@ def _settled(config: TrainConfig) -> TrainConfig:
     """What the machine and the working folder decide, written down, so that a resumed run finds the same."""
     places = tuple(name if name == "demo" else str(Path(name).resolve()) for name in config.data)
     device = choose_device(config.device)
-    engine = choose_engine(config.engine, device)
+    engine = choose_engine(config.engine, device, config.encoder)
+    chunk_size = config.chunk_size or choose_chunk(engine, device) if ENCODERS[config.encoder].chunkable else None
+    own = own_file(config.loss)
     return replace(
         config,
         data=places,
+        loss=config.loss if own is None else f"{own[0].resolve()}:{own[1]}",
         threads=config.threads or torch.get_num_threads(),
         engine=engine,
-        chunk_size=config.chunk_size or choose_chunk(engine, device),
+        chunk_size=chunk_size,
     )
 
 
@@ -218,7 +223,7 @@ def _card(run: Run, scores: dict[str, Any]) -> dict[str, Any]:
         "iterations": config.iterations,
         "batch_size": config.batch_size,
         "seed": config.seed,
-        "loss": config.loss,
+        "loss": config.loss if own_file(config.loss) is None else Path(config.loss).name,
         "fpr95": scores,
         "versions": {"sdgmnet": __version__, "torch": torch.__version__},
     }

@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from sdgmnet.data.augmentation import OUTPUT_SIDE
 from sdgmnet.data.batches import PairSampler
 from sdgmnet.data.patchset import PatchSet, some_pairs
-from sdgmnet.encoders import SDGMNet
+from sdgmnet.encoders import ENCODERS, Encoder, L2Net, initialise_orthogonally
 from sdgmnet.errors import InputError
-from sdgmnet.inference import describe_patches
+from sdgmnet.inference import describe_patches, prepare
 from sdgmnet.loss import LOSSES
+from sdgmnet.loss.named import loss_by_name, parse_options
+from sdgmnet.loss.orthogonal import WithOrthogonality
 from sdgmnet.metrics import fpr_at_recall, pair_distances
 from sdgmnet.pretrained import load_encoder
 from sdgmnet.training.config import TrainConfig
@@ -29,12 +32,12 @@ class Diverged(RuntimeError):
 @dataclass
 class Run:
     config: TrainConfig
-    encoder: SDGMNet
+    encoder: Encoder
     loss: nn.Module
     optimizer: torch.optim.Optimizer
     sampler: PairSampler
     device: torch.device
-    trunk: Trunk
+    trunk: Trunk | None  # None: the encoder runs whole
     step: int = 0
     sums: dict[str, float] = field(default_factory=dict)  # of this epoch's iterations
     counted: int = 0
@@ -69,17 +72,23 @@ def start(config: TrainConfig, patchsets: Sequence[PatchSet], *, resume: bool = 
     device = choose_device(config.device)
     torch.set_num_threads(config.threads or torch.get_num_threads())
     torch.manual_seed(config.seed)
-    encoder = SDGMNet(dropout=config.dropout)
-    if config.init is not None and not resume:  # a checkpoint brings its own weights
-        encoder.load_state_dict(load_encoder(config.init)[0].state_dict())
-    encoder.to(device).train()
-    loss = build_loss(config).to(device)
-    optimizer = torch.optim.SGD(
-        encoder.parameters(), lr=config.learning_rate, momentum=config.momentum, weight_decay=config.weight_decay
-    )
+    encoder = ENCODERS[config.encoder](config.dropout)
+    if config.initialisation == "orthogonal":
+        initialise_orthogonally(encoder)
     sampler = PairSampler(patchsets, config.seed, balance=config.balance, views=config.views, carried=config.carried)
     sampler.check_batch_size(config.batch_size)
-    trunk = build_trunk(encoder, choose_engine(config.engine, device), config.recompute)
+    if config.mean_image and isinstance(encoder, L2Net) and not resume:
+        encoder.mean_image.copy_(mean_image(sampler))
+    if config.init is not None and not resume:  # a checkpoint brings its own weights
+        start_from = load_encoder(config.init)[0]
+        if type(start_from) is not type(encoder):
+            raise InputError(f"--init {config.init} holds a {type(start_from).__name__}, not a {config.encoder}.")
+        encoder.load_state_dict(start_from.state_dict())
+    encoder.to(device).train()
+    loss = build_loss(config).to(device)
+    optimizer = build_optimizer(config, encoder)
+    engine = choose_engine(config.engine, device, config.encoder)
+    trunk = build_trunk(encoder, engine, config.recompute) if encoder.chunkable else None
     return Run(config, encoder, loss, optimizer, sampler, device, trunk)
 
 
@@ -100,9 +109,41 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def mean_image(sampler: PairSampler, most: int = 20_000) -> Tensor:
+    """(32, 32): the mean of the patches to train on, in [0, 1]; of as many of them, evenly spread, where there are more."""
+    count = len(sampler.order)
+    chosen = sampler.order[np.linspace(0, count - 1, min(count, most), dtype=np.int64)]
+    total = torch.zeros(OUTPUT_SIDE, OUTPUT_SIDE, dtype=torch.float64)
+    for start in range(0, len(chosen), 1000):
+        patches = torch.from_numpy(sampler.patches(chosen[start : start + 1000]))
+        total += prepare(patches, OUTPUT_SIDE)[:, 0].double().sum(dim=0)
+    return total / len(chosen)
+
+
+def build_optimizer(config: TrainConfig, encoder: nn.Module) -> torch.optim.Optimizer:
+    """The learning rate is set anew at each step."""
+    parameters, rate, decay = encoder.parameters(), config.learning_rate, config.weight_decay
+    if config.optimizer == "adam":
+        return torch.optim.Adam(parameters, lr=rate, weight_decay=decay)
+    momentum, dampening = config.momentum, config.dampening
+    return torch.optim.SGD(parameters, lr=rate, momentum=momentum, dampening=dampening, weight_decay=decay)
+
+
 def build_loss(config: TrainConfig) -> nn.Module:
-    if config.loss == "hardnet":  # its margin is 1, as published; SDGM's m is another thing
-        return LOSSES["hardnet"](min_negative_angle=config.min_negative_angle)
+    if config.loss == "sdgm":
+        loss = _sdgm(config)
+    else:
+        shared = {
+            "decay": config.running_decay,
+            "warmup": config.warmup,
+            "initial_power": config.initial_power,
+            "min_negative_angle": config.min_negative_angle,
+        }
+        loss = loss_by_name(config.loss, parse_options(config.loss_options), shared)
+    return WithOrthogonality(loss, config.orthogonality) if config.orthogonality else loss
+
+
+def _sdgm(config: TrainConfig) -> nn.Module:
     return LOSSES["sdgm"](
         margin=config.margin,
         alpha=config.alpha,
@@ -146,7 +187,7 @@ def iterate_once(run: Run) -> float:
 
 def evaluate(run: Run, tests: Sequence[PatchSet]) -> dict[str, float]:
     """FPR@95 of the encoder as it is now on each held-out set, and their mean."""
-    scores, engine = {}, choose_engine(run.config.engine, run.device)
+    scores, engine = {}, choose_engine(run.config.engine, run.device, run.config.encoder)
     for patchset in tests:
         pairs = some_pairs(patchset, run.config.most_evaluation_pairs)
         distances, labels = pair_distances(

@@ -2,17 +2,16 @@
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sdgmnet.encoders import Encoded, SDGMNet
+from sdgmnet.encoders import Encoded, Encoder
 from sdgmnet.training.engine import Trunk
 
 MASK_BLOCK = 64  # samples that share one random stream of dropout
 
 
 def train_step(
-    encoder: SDGMNet,
+    encoder: Encoder,
     loss: nn.Module,
     optimizer: torch.optim.Optimizer,
     sides: Tensor,
@@ -39,7 +38,7 @@ def train_step(
 
 
 def encode_sides(
-    encoder: SDGMNet,
+    encoder: Encoder,
     sides: Tensor,
     keep: Tensor | None,
     chunk_size: int,
@@ -49,10 +48,13 @@ def encode_sides(
 ) -> tuple[Encoded, Encoded]:
     """Both sides of a batch as if each went through the encoder whole.
 
-    The trunk treats every patch alone, so it runs in chunks that fit a CPU's cache; BatchNorm sees a side at once, as the
-    published code has it, or both sides at once with `joint_batchnorm`. Maps are large: `with_maps` asks for them.
+    A trunk that treats every patch alone runs in chunks that fit a CPU's cache; any other, with BatchNorm inside, runs whole.
+    BatchNorm sees a side at once, as the published code has it, or both sides at once with `joint_batchnorm`. Maps are large:
+    `with_maps` asks for them.
     """
     count = sides.shape[1]
+    if not encoder.chunkable:
+        return _encode_whole(encoder, sides, keep, joint_batchnorm, with_maps)
     encoder.check_patches(sides.flatten(0, 1))
     features, first = [], []
     for side in range(2):
@@ -70,13 +72,28 @@ def encode_sides(
         raw = encoder.normalise_batch(together)
     else:
         raw = torch.cat([encoder.normalise_batch(half) for half in together.split(count)])
-    descriptors = F.normalize(raw, dim=1)
-    first_maps = torch.cat(first) if with_maps else None
-    encoded = []
-    for rows in (slice(0, count), slice(count, None)):
-        maps = () if first_maps is None else (first_maps[rows], raw[rows, :, None, None])
-        encoded.append(Encoded(descriptors[rows], raw[rows], maps))
-    return encoded[0], encoded[1]
+    return _two_sides(encoder.finish(raw, torch.cat(first) if with_maps else None))
+
+
+def _encode_whole(
+    encoder: Encoder, sides: Tensor, keep: Tensor | None, joint_batchnorm: bool, with_maps: bool
+) -> tuple[Encoded, Encoded]:
+    """Each side in one pass through the encoder, or both in one."""
+    if joint_batchnorm:
+        kept = None if keep is None else keep.flatten(0, 1)
+        both = encoder.encode(sides.flatten(0, 1), kept)
+        return _two_sides(both if with_maps else both._replace(maps=()))
+    anchor, positive = (encoder.encode(sides[side], None if keep is None else keep[side]) for side in range(2))
+    return (anchor, positive) if with_maps else (anchor._replace(maps=()), positive._replace(maps=()))
+
+
+def _two_sides(both: Encoded) -> tuple[Encoded, Encoded]:
+    count = len(both.raw) // 2
+    anchor, positive = (
+        Encoded(both.descriptors[rows], both.raw[rows], tuple(one[rows] for one in both.maps))
+        for rows in (slice(0, count), slice(count, None))
+    )
+    return anchor, positive
 
 
 def dropout_masks(

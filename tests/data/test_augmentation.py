@@ -11,12 +11,14 @@ from PIL import Image
 
 from sdgmnet.data.augmentation import (
     STRONG,
+    Augmentation,
     Geometry,
     Light,
     blurred,
     compress,
     draw_geometry,
     draw_light,
+    draw_turns_and_flips,
     quarter_turns_and_flips,
     relight,
     turn_and_crop,
@@ -187,3 +189,51 @@ def test_compression_changes_a_share_and_little() -> None:
     assert changed.mean() == pytest.approx(0.25, abs=0.1)
     assert np.abs(out.astype(int) - patches).mean() < 5
     assert out is not patches and out.dtype == np.uint8
+
+
+def moved(patch: np.ndarray, turn: int, flip: int) -> np.ndarray:
+    pairs = torch.from_numpy(np.stack([patch, patch])[None].copy())
+    return quarter_turns_and_flips(pairs, np.array([turn]), np.array([flip]))[0, 0].numpy()
+
+
+def shares(kind: Augmentation) -> dict[bytes, float]:
+    """How often each picture comes out of one patch, by the picture itself."""
+    patch = np.arange(16.0).reshape(4, 4)
+    turns, flips = draw_turns_and_flips(np.random.default_rng(0), 20000, kind)
+    found: dict[bytes, float] = {}
+    for turn, flip in itertools.product(range(4), range(3)):
+        share = ((turns == turn) & (flips == flip)).mean()
+        if share:
+            key = moved(patch, turn, flip).tobytes()
+            found[key] = found.get(key, 0.0) + share
+    return found
+
+
+def expected_shares(kind: Augmentation) -> dict[bytes, float]:
+    """The same from the protocol's words, by numpy's own transpositions, turns and mirrorings."""
+    patch = np.arange(16.0).reshape(4, 4)
+    cases: list[tuple[np.ndarray, float]] = []
+    if kind == "hardnet":
+        for transposed, mirrored in itertools.product((False, True), repeat=2):
+            one = patch.T if transposed else patch
+            cases.append((np.fliplr(one) if mirrored else one, 1 / 4))
+    elif kind == "hynet":
+        for turn, chance in ((0, 1 / 2), (1, 1 / 6), (2, 1 / 6), (3, 1 / 6)):
+            for one in (np.rot90(patch, turn), np.flipud(np.rot90(patch, turn))):
+                cases.append((one, chance / 2))
+    else:
+        for turn in range(4):
+            one = np.rot90(patch, turn)
+            cases += [(one, 1 / 12), (np.fliplr(one), 1 / 12), (np.flipud(one), 1 / 12)]
+    found: dict[bytes, float] = {}
+    for one, chance in cases:
+        key = np.ascontiguousarray(one).tobytes()
+        found[key] = found.get(key, 0.0) + chance
+    return found
+
+
+@pytest.mark.parametrize("kind", ["hardnet", "hynet", "cdfdesc", "paper"])
+def test_turns_and_flips_are_drawn_as_each_method_does(kind: Augmentation) -> None:
+    mine, theirs = shares(kind), expected_shares(kind)
+    assert mine.keys() == theirs.keys()
+    assert all(mine[key] == pytest.approx(theirs[key], abs=0.015) for key in mine)

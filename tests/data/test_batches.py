@@ -184,7 +184,7 @@ def test_batch_without_augmentation_is_the_halved_patches() -> None:
             assert torch.allclose(batch[side, row, 0].double(), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("augmentation", ["none", "paper", "strong"])
+@pytest.mark.parametrize("augmentation", ["none", "paper", "strong", "hardnet", "hynet", "cdfdesc"])
 def test_batches_are_a_function_of_seed_and_step(augmentation: Augmentation) -> None:
     one, same, other = (PairSampler([noise_set()], seed) for seed in (2, 2, 3))
     assert torch.equal(one.batch(5, 9, augmentation=augmentation), same.batch(5, 9, augmentation=augmentation))

@@ -1,9 +1,13 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sdgmnet.errors import InputError
+from sdgmnet.loss import HardNetLoss, HyNetLoss
+from sdgmnet.loss.orthogonal import WithOrthogonality
 from sdgmnet.training.config import TrainConfig, differences
+from sdgmnet.training.run import build_loss
 
 
 def test_defaults_are_the_papers() -> None:
@@ -85,3 +89,55 @@ def test_engine_augmentation_and_margin_are_checked() -> None:
         TrainConfig(augmentation="storng")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="--margin is SDGM's"):
         TrainConfig(loss="hardnet", margin=0.5)
+
+
+def test_step_schedule_drops_at_equal_intervals() -> None:
+    config = TrainConfig(iterations=90, learning_rate=1.0, schedule="step", drops=2, drop_factor=0.1)
+    rates = [config.learning_rate_at(step) for step in (0, 29, 30, 59, 60, 89)]
+    assert rates == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
+    constant = TrainConfig(iterations=90, learning_rate=0.01, schedule="step")
+    assert {constant.learning_rate_at(step) for step in range(90)} == {0.01}
+
+
+def test_a_configuration_from_before_the_other_methods_loads(tmp_path: Path) -> None:
+    """Only what runs were saved with then; all else is the default."""
+    (tmp_path / "config.json").write_text('{"data": ["demo"], "iterations": 5, "batch_size": 8, "loss": "hardnet"}')
+    config = TrainConfig.load(tmp_path / "config.json")
+    assert config == TrainConfig(iterations=5, batch_size=8, loss="hardnet")
+    assert (config.encoder, config.optimizer, config.dampening, config.loss_options) == ("sdgmnet", "sgd", 0.0, ())
+    assert isinstance(build_loss(config), HardNetLoss)
+
+
+def test_losses_and_their_options_are_kept(tmp_path: Path) -> None:
+    config = TrainConfig(loss="hynet", loss_options=("margin=1", "reduction=mean"), orthogonality=0.5)
+    config.save(tmp_path / "config.json")
+    assert TrainConfig.load(tmp_path / "config.json") == config
+    loss = build_loss(config)
+    assert isinstance(loss, WithOrthogonality) and isinstance(loss.loss, HyNetLoss)
+    assert (loss.weight, loss.loss.margin, loss.loss.reduction) == (0.5, 1, "mean")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"loss": "magic"}, "--loss must be one of sdgm.*pml:NAME or FILE.py:NAME"),
+        ({"loss_options": ("margin=1",)}, "--loss-options is for other losses"),
+        ({"loss": "hynet", "loss_options": ("margin",)}, "NAME=VALUE"),
+        ({"encoder": "hynet"}, "--encoder must be one of sdgmnet, l2net, tfeat"),
+        ({"optimizer": "lion"}, "--optimizer must be one of sgd, adam"),
+        ({"initialisation": "zero"}, "--initialisation must be one of torch, orthogonal"),
+        ({"dampening": 1.0}, "--dampening"),
+        ({"drops": -1}, "--drops"),
+        ({"drop_factor": 0.0}, "--drop-factor"),
+        ({"orthogonality": -1.0}, "--orthogonality"),
+        ({"mean_image": True}, "--mean-image is for the encoder l2net"),
+        ({"encoder": "l2net", "chunk_size": 64}, "--chunk-size cannot be used with l2net"),
+        ({"encoder": "l2net", "recompute": True}, "--recompute cannot be used with l2net"),
+        ({"encoder": "tfeat", "loss": "tfeat"}, "--dropout must be 0 with tfeat"),
+        ({"encoder": "tfeat", "dropout": 0.0}, "--loss must be tfeat"),
+        ({"encoder": "tfeat", "dropout": 0.0, "loss": "tfeat", "orthogonality": 1.0}, "--orthogonality is for"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        TrainConfig(**fields)

@@ -14,12 +14,15 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from sdgmnet.data.patchset import PatchSet
+from sdgmnet.encoders import L2Net
 from sdgmnet.errors import InputError, Interrupted, TrainingStopped
 from sdgmnet.loss import SDGMLoss
+from sdgmnet.pretrained import save_encoder
 from sdgmnet.training import loop
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.log import read_log
 from sdgmnet.training.loop import train
+from sdgmnet.training.recipes import settings_of
 from sdgmnet.training.run import Run
 
 QUIET = Console(quiet=True)
@@ -107,6 +110,39 @@ def test_ctrl_c_then_resume_gives_the_same_bits(
     for name in ("last.safetensors", "best.safetensors"):
         assert same_weights(tmp_path / "whole" / name, tmp_path / "parts" / name)
     assert (tmp_path / "whole/log.jsonl").read_text() == (tmp_path / "parts/log.jsonl").read_text()
+
+
+@pytest.mark.parametrize("recipe", ["cdfdesc", "sosnet", "tfeat", "hynet"])
+def test_other_methods_resume_to_the_same_bits(
+    config: TrainConfig, tmp_path: Path, recipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Adam's moments, a loss's histogram and BatchNorm inside the encoder are all in the checkpoint."""
+    common = ("data", "holdout", "iterations", "batch_size", "seed", "threads", "evaluations", "evaluation_pairs",
+              "checkpoint_every")  # fmt: skip
+    config = replace(settings_of(recipe), **{name: getattr(config, name) for name in common})
+    train(config, tmp_path / "whole", console=QUIET)
+    with monkeypatch.context() as patch:
+        interrupted_after(7, patch)
+        with pytest.raises(Interrupted):
+            train(config, tmp_path / "parts", console=QUIET)
+    train(TrainConfig.load(tmp_path / "parts/config.json"), tmp_path / "parts", resume=True, console=QUIET)
+    assert same_weights(tmp_path / "whole/last.safetensors", tmp_path / "parts/last.safetensors")
+    assert (tmp_path / "whole/log.jsonl").read_text() == (tmp_path / "parts/log.jsonl").read_text()
+
+
+def test_a_start_from_another_encoder_is_refused(config: TrainConfig, tmp_path: Path) -> None:
+    save_encoder(L2Net(), tmp_path / "l2net.safetensors", {})
+    with pytest.raises(InputError, match="holds a L2Net, not a sdgmnet"):
+        train(replace(config, init=str(tmp_path / "l2net.safetensors")), tmp_path / "run", console=QUIET)
+
+
+def test_an_addend_changes_the_run_and_ends_well(config: TrainConfig, tmp_path: Path) -> None:
+    few = replace(config, iterations=2, evaluations=1)
+    for name, weight in (("without", 0.0), ("with", 1.0)):
+        train(replace(few, orthogonality=weight), tmp_path / name, console=QUIET)
+    assert not same_weights(tmp_path / "with/last.safetensors", tmp_path / "without/last.safetensors")
+    line = read_log(tmp_path / "with/log.jsonl", "epoch")[-1]
+    assert "running_power_pos" in line and "theta_pos_mean" in line
 
 
 def test_kill_9_then_resume_gives_the_same_bits(config: TrainConfig, tmp_path: Path) -> None:

@@ -3,11 +3,13 @@ import copy
 import pytest
 import torch
 
-from sdgmnet.encoders import SDGMNet
+from sdgmnet.encoders import Encoded, L2Net, SDGMNet, TFeat
 from sdgmnet.errors import InputError
 from sdgmnet.loss import SDGMLoss
 from sdgmnet.native.build import library
+from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.engine import build_trunk, choose_chunk, choose_engine
+from sdgmnet.training.run import build_optimizer
 from sdgmnet.training.step import MASK_BLOCK, dropout_masks, encode_sides, train_step
 
 SHAPE = SDGMNet.feature_shape
@@ -155,3 +157,74 @@ def test_chunks_suit_their_engine() -> None:
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
     assert (choose_chunk("eager", cpu), choose_chunk("native", cpu)) == (64, 1024)
     assert choose_chunk("eager", gpu) is None
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_batchnorm_inside_sees_whole_sides(joint: bool) -> None:
+    """L2Net: two passes, or one over both sides; never chunks. Dropout is the mask's."""
+    torch.manual_seed(3)
+    encoder, plain = L2Net(0.3).train(), L2Net(0.3).train()
+    plain.load_state_dict(encoder.state_dict())
+    sides, keep = torch.rand(2, 6, 1, 32, 32), dropout_masks(0, 0, 6, SHAPE, 0.3)
+    assert keep is not None
+    a, p = encode_sides(encoder, sides, keep, 2, joint, with_maps=True)
+    if joint:
+        both = plain.encode(sides.flatten(0, 1), keep.flatten(0, 1))
+        expected = [
+            Encoded(both.descriptors[r], both.raw[r], tuple(m[r] for m in both.maps)) for r in (slice(6), slice(6, 12))
+        ]
+    else:
+        expected = [plain.encode(sides[side], keep[side]) for side in range(2)]
+    for mine, theirs in zip((a, p), expected, strict=True):
+        assert torch.equal(mine.descriptors, theirs.descriptors) and torch.equal(mine.raw, theirs.raw)
+        assert all(torch.equal(one, two) for one, two in zip(mine.maps, theirs.maps, strict=True))
+    assert all(torch.equal(one, two) for one, two in zip(encoder.buffers(), plain.buffers(), strict=True))
+    assert encode_sides(encoder, sides, keep, 2, joint)[0].maps == ()
+
+
+def test_tfeat_in_chunks_is_tfeat_whole() -> None:
+    torch.manual_seed(4)
+    encoder = TFeat().train()
+    sides = torch.rand(2, 7, 1, 32, 32)
+    a, p = encode_sides(encoder, sides, None, 3, with_maps=True)
+    for mine, patches in zip((a, p), sides, strict=True):
+        whole = encoder.encode(patches)
+        torch.testing.assert_close(mine.descriptors, whole.descriptors)
+        torch.testing.assert_close(mine.maps[0], whole.maps[0])
+
+
+def test_the_native_engine_is_sdgmnets_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    monkeypatch.setattr("sdgmnet.training.engine.library", lambda: object())
+    for name in ("l2net", "tfeat"):
+        assert choose_engine("auto", cpu, name) == choose_engine("eager", cpu, name) == "eager"
+        with pytest.raises(InputError, match=f"not {name}: use --engine eager"):
+            choose_engine("native", cpu, name)
+
+
+def by_hand(name: str, gradients: list[torch.Tensor], start: torch.Tensor) -> torch.Tensor:
+    """Three steps of an optimiser with learning rate 0.1 and weight decay 0.01, from its definition."""
+    x, velocity, square = start.clone(), torch.zeros_like(start), torch.zeros_like(start)
+    for step, gradient in enumerate(gradients, 1):
+        gradient = gradient + 0.01 * x
+        if name == "adam":
+            velocity = 0.9 * velocity + 0.1 * gradient
+            square = 0.999 * square + 0.001 * gradient**2
+            x = x - 0.1 * (velocity / (1 - 0.9**step)) / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
+        else:  # the first gradient is not damped
+            velocity = gradient if step == 1 else 0.9 * velocity + (1 - 0.9) * gradient
+            x = x - 0.1 * velocity
+    return x
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_optimisers_move_as_written(name: str) -> None:
+    layer = torch.nn.Linear(3, 2, bias=False).double()
+    config = TrainConfig(optimizer=name, dampening=0.9, learning_rate=0.1, weight_decay=0.01)  # type: ignore[arg-type]
+    optimizer = build_optimizer(config, layer)
+    start = layer.weight.detach().clone()
+    gradients = [torch.randn(2, 3, dtype=torch.float64) for _ in range(3)]
+    for gradient in gradients:
+        layer.weight.grad = gradient.clone()
+        optimizer.step()
+    torch.testing.assert_close(layer.weight.detach(), by_hand(name, gradients, start), rtol=1e-9, atol=1e-12)

@@ -1,0 +1,68 @@
+"""CDFDesc's loss: a margin that is as soft as the distribution of triplets in training says."""
+
+import torch
+from torch import Tensor
+
+from sdgmnet.errors import InputError
+from sdgmnet.loss.nearest import nearest_distances
+from sdgmnet.loss.statistics import Float64State
+
+
+class CDFLoss(Float64State):
+    r"""Dynamic soft margin: every triplet weighs as much as the share of triplets that are easier.
+
+    .. math:: L = \frac{1}{N} \sum_i w_i (d^+_i - d^-_i), \quad w_i = \mathrm{CDF}_t(d^+_i - d^-_i),
+              \quad d = \sqrt{2 (1 - s + 10^{-6})}
+
+    The distribution is a running histogram of :math:`d^+ - d^-` over [-2, 2], in which each triplet votes for the two nearest
+    bins; it is updated before it is used, and the weights carry no gradient. Negatives are HardNet's. Rows without one weigh
+    nothing and do not vote.
+
+    Args:
+        bins: of the histogram; published as half the batch of 1024.
+        histogram_decay: share that the histogram keeps at each batch.
+
+    Shape:
+        anchor, positive (N, D) of unit length -> scalar.
+    """
+
+    histogram: Tensor  # (bins,) float64, sums to 1; all 0 before the first batch
+
+    def __init__(self, bins: int = 512, histogram_decay: float = 0.99) -> None:
+        super().__init__()
+        if bins < 2:
+            raise InputError(f"CDFLoss: a histogram needs at least 2 bins, not {bins}.")
+        if not 0 <= histogram_decay < 1:
+            raise InputError(f"CDFLoss: histogram_decay must lie in [0, 1), not {histogram_decay}.")
+        self.bins, self.histogram_decay = bins, histogram_decay
+        self.register_buffer("histogram", torch.zeros(bins, dtype=torch.float64))
+
+    def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
+        found = nearest_distances(anchor, positive, "across", epsilon=2e-6)
+        relative = found.positive - found.negative
+        weight = self.weigh(relative.detach(), found.admissible).to(relative.dtype)
+        return (weight * relative).mean()
+
+    @torch.no_grad()
+    def weigh(self, relative: Tensor, admissible: Tensor) -> Tensor:
+        """(N,) d⁺ − d⁻ -> (N,) float64: the running CDF at each, 0 where not admissible."""
+        place = ((relative.double() + 2) * (self.bins - 1) / 4).clamp(0, self.bins - 1)
+        lower = place.floor().long()
+        running, started = self.histogram, bool(self.histogram.any())
+        if admissible.any() and (self.training or not started):  # in eval mode the histogram is used and left unchanged
+            votes = vote(place, admissible, self.bins)
+            running = torch.lerp(votes, running, self.histogram_decay) if started else votes
+        if self.training:
+            self.histogram.copy_(running)
+        cumulative = running.cumsum(0) / running.sum().clamp_min(1e-12)
+        return cumulative[lower] * admissible
+
+
+def vote(place: Tensor, admissible: Tensor, bins: int) -> Tensor:
+    """Places (N,) in [0, bins - 1] -> histogram (bins,) that sums to 1; a vote is shared by the bins on either side."""
+    lower, counts = place.floor(), admissible.to(place.dtype)
+    upper_share = (place - lower) * counts
+    histogram = torch.zeros(bins, dtype=place.dtype, device=place.device)
+    histogram.index_add_(0, lower.long(), counts - upper_share)
+    histogram.index_add_(0, (lower.long() + 1).clamp_max(bins - 1), upper_share)
+    return histogram / counts.sum()

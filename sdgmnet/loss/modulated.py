@@ -1,0 +1,125 @@
+"""The pseudo loss as a general tool: any gradient modulation, given as plain functions of angles.
+
+"It is a more general tool to guide the training with arbitrary gradient modulation strategies" (Section III-E). The related
+work that modulates gradients otherwise than SDGM stands below as examples, a few lines each.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from sdgmnet.errors import InputError
+from sdgmnet.loss.mining import hardest_in_batch
+from sdgmnet.loss.sdgm import PAPER_POWER_PER_PAIR, pseudo_loss
+from sdgmnet.loss.statistics import RunningStatistics
+
+Weight = Callable[[Tensor], Tensor]  # angles in radians (N,) -> weights (N,), not negative
+
+
+class ModulatedLoss(nn.Module):
+    r"""Eq. (15) with weights of one's own, :math:`w^\pm = w_s(\theta^\pm)\, w_c(\theta^r)`: triplets and powers are SDGM's.
+
+    The functions see detached angles: what they return is a constant for autograd.
+
+    Args:
+        self_weight: of :math:`\theta`, for matching pairs and, unless the next is given, for non-matching ones.
+        coupled_weight: of :math:`\theta^r = \theta^+ - \theta^-`.
+        negative_self_weight: of :math:`\theta^-`, where it is another function.
+        alpha, decay, warmup, initial_power, min_negative_angle: as of `SDGMLoss`.
+
+    Shape:
+        anchor, positive (N, D) of unit length -> scalar.
+
+    Example:
+        >>> loss = ModulatedLoss(self_weight=torch.sin, coupled_weight=lambda theta_rel: (theta_rel > -0.5).float())
+        >>> a, p = torch.nn.functional.normalize(torch.randn(2, 8, 128), dim=2)
+        >>> loss(a, p).shape
+        torch.Size([])
+    """
+
+    def __init__(
+        self,
+        self_weight: Weight = torch.ones_like,
+        coupled_weight: Weight = torch.ones_like,
+        *,
+        negative_self_weight: Weight | None = None,
+        alpha: float = 0.9,
+        decay: float = 0.999,
+        warmup: float = 0.1,
+        initial_power: float | None = None,
+        min_negative_angle: float = 0.6,
+    ) -> None:
+        super().__init__()
+        self.self_weight, self.coupled_weight = self_weight, coupled_weight
+        self.negative_self_weight = negative_self_weight or self_weight
+        self.alpha, self.warmup, self.initial_power = alpha, warmup, initial_power
+        self.min_negative_angle = min_negative_angle
+        self.statistics = RunningStatistics(decay)
+
+    def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
+        triplets = hardest_in_batch(anchor, positive, self.min_negative_angle)
+        theta_pos, theta_neg, admissible = (part.detach() for part in triplets)
+        w_coupled = admissible.to(theta_pos.dtype)  # a row without a negative weighs nothing
+        w_pos = w_neg = w_coupled
+        if progress >= self.warmup:
+            w_coupled = w_coupled * _weigh(self.coupled_weight, theta_pos - theta_neg, "coupled weight")
+            w_pos = w_coupled * _weigh(self.self_weight, theta_pos, "self weight")
+            w_neg = w_coupled * _weigh(self.negative_self_weight, theta_neg, "self weight of negatives")
+        power_pos, power_neg = self._running_powers(w_pos, w_neg, admissible)
+        return pseudo_loss(triplets, w_pos / power_pos, w_neg / power_neg, self.alpha)
+
+    @torch.no_grad()
+    def _running_powers(self, w_pos: Tensor, w_neg: Tensor, admissible: Tensor) -> Tensor:
+        """Eqs. (12) and (14): (2,), updated in training before they are used."""
+        statistics, initial_power = self.statistics, self.initial_power or PAPER_POWER_PER_PAIR * len(w_pos)
+        if self.training:
+            powers = torch.stack([w_pos.double().sum(), w_neg.double().sum()])
+            statistics.update_powers(powers, initial_power, usable=admissible.any())
+        running = torch.where(statistics.steps[1] > 0, statistics.powers, initial_power)
+        return running.clamp_min(1e-12).to(w_pos.dtype)
+
+    def running(self) -> dict[str, float]:
+        """The running powers by name, for logging."""
+        return dict(zip(("power_pos", "power_neg"), self.statistics.powers.tolist(), strict=True))
+
+
+@torch.no_grad()
+def _weigh(weight: Weight, theta: Tensor, name: str) -> Tensor:
+    made = weight(theta)
+    if not isinstance(made, Tensor) or made.shape != theta.shape:
+        shape = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
+        raise InputError(f"the {name} must give one number an angle, {tuple(theta.shape)}, not {shape}.")
+    if not (torch.isfinite(made) & (made >= -1e-6)).all():  # rounding may carry a 0 below, as of sin at pi
+        raise InputError(f"the {name} must be finite and not negative: the direction of a gradient is no modulation.")
+    return made.to(theta.dtype).clamp_min(0)
+
+
+# Keller et al. 2018: negative logarithm of a softmax over the two distances of a triplet, a soft margin. Its derivative with
+# respect to θ⁺, and minus that to θ⁻, is the logistic function of θʳ. The scale is ours, for angles.
+def soft_margin(theta_rel: Tensor, scale: float = 10.0) -> Tensor:
+    return torch.sigmoid(scale * theta_rel)
+
+
+# Exp-TL (Wang et al. 2019): exponential losses of single pairs, so that the hardest weigh most.
+def exponential_of_distance(theta_pos: Tensor) -> Tensor:
+    return torch.exp(theta_pos)
+
+
+def exponential_of_nearness(theta_neg: Tensor) -> Tensor:
+    return torch.exp(-theta_neg)
+
+
+# SFace (Zhong et al. 2021): sigmoids on the gradient of the cosine, whose hidden factor sin θ it leaves in.
+def sface_positive(theta_pos: Tensor) -> Tensor:
+    return torch.sigmoid(80 * (theta_pos - 0.8)) * torch.sin(theta_pos)
+
+
+def sface_negative(theta_neg: Tensor) -> Tensor:
+    return torch.sigmoid(-80 * (theta_neg - 1.23)) * torch.sin(theta_neg)
+
+
+keller_loss = partial(ModulatedLoss, coupled_weight=soft_margin)
+exp_tl_loss = partial(ModulatedLoss, exponential_of_distance, negative_self_weight=exponential_of_nearness)
+sface_loss = partial(ModulatedLoss, sface_positive, negative_self_weight=sface_negative)

@@ -1,0 +1,91 @@
+"""A loss by its name, as a configuration or a command line gives it.
+
+A name is one of `LOSSES`; "pml:CircleLoss", a pair-based loss of pytorch-metric-learning; or "my_loss.py:MyLoss", what makes a
+loss in a Python file of one's own.
+"""
+
+import importlib.util
+import inspect
+import json
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from sdgmnet.errors import InputError
+from sdgmnet.loss import LOSSES
+from sdgmnet.loss.pml import PMLLoss
+
+PML = "pml:"
+NEEDS = frozenset({"raw", "maps"})
+
+
+def own_file(name: str) -> tuple[Path, str] | None:
+    """The file and what to take of it, where `name` is "FILE.py:NAME"; otherwise None."""
+    path, _, what = name.rpartition(":")
+    return (Path(path), what) if path.endswith(".py") and what.isidentifier() else None
+
+
+def is_loss_name(name: str) -> bool:
+    """Whether `name` has the form of one; whether there is such a loss, `loss_by_name` finds out."""
+    return name in LOSSES or (name.startswith(PML) and name != PML) or own_file(name) is not None
+
+
+def loss_by_name(name: str, options: Mapping[str, Any], shared: Mapping[str, Any] | None = None) -> nn.Module:
+    """Make the loss with its options. `shared` are values of the run: those that its constructor names, it is given, too."""
+    if name.startswith(PML):
+        return PMLLoss(name.removeprefix(PML), **options)
+    if (own := own_file(name)) is not None:
+        make = _from_file(*own)
+    elif name in LOSSES:
+        make = LOSSES[name]
+    else:
+        raise InputError(f"a loss is one of {', '.join(LOSSES)}, pml:NAME or FILE.py:NAME, not {name!r}.")
+    parameters = inspect.signature(make).parameters
+    wanted = {key: value for key, value in (shared or {}).items() if key in parameters}
+    unknown = [key for key in options if key not in parameters]
+    if unknown:
+        raise InputError(f"the loss {name} has no option {unknown[0]!r}: it has {', '.join(parameters) or 'none'}.")
+    loss = make(**{**wanted, **options})
+    if not isinstance(loss, nn.Module):
+        raise InputError(f"{name} gives a {type(loss).__name__}: a loss is a torch.nn.Module, see docs/own_loss.md.")
+    more = set(getattr(loss, "needs", ())) - NEEDS
+    if more:
+        raise InputError(f"{name} needs {', '.join(sorted(more))}: an encoder gives {', '.join(sorted(NEEDS))}.")
+    return loss
+
+
+def parse_options(texts: Sequence[str]) -> dict[str, Any]:
+    """["margin=1", "reduction=mean"] -> {"margin": 1, "reduction": "mean"}: numbers, true, false and null are read as JSON."""
+    options: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier() or name in options:
+            raise InputError(f"options of a loss are given once each as NAME=VALUE, not {text!r}.")
+        try:
+            options[name] = json.loads(value)
+        except json.JSONDecodeError:
+            options[name] = value
+    return options
+
+
+def _from_file(path: Path, what: str) -> Callable[..., Any]:
+    if not path.is_file():
+        raise InputError(f"{path} does not exist: give the Python file of a loss, as in --loss my_loss.py:MyLoss.")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path} is no Python file.")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever the file does
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        where = f", line {lines[-1]}" if lines else ""
+        raise InputError(f"{path}{where} fails: {type(error).__name__}: {error}.") from error
+    made = getattr(module, what, None)
+    if not callable(made):
+        raise InputError(f"{path} has no {what}: name the class of the loss, or a function that makes it.")
+    found: Callable[..., Any] = made
+    return found

@@ -1,0 +1,103 @@
+"""The bridge to pytorch-metric-learning, both ways: its losses under our contract, SDGM's under its own.
+
+Here a loss is called with the two sides of matching pairs, there with embeddings and labels. Needs pip install 'sdgmnet[pml]'.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sdgmnet.errors import InputError
+from sdgmnet.loss.mining import check_pairs
+from sdgmnet.loss.sdgm import SDGMLoss
+
+
+class PMLLoss(nn.Module):
+    """A pair-based loss of pytorch-metric-learning, called `loss(anchor, positive, *, progress=1.0)`.
+
+    Args:
+        name: of its class, as in "CircleLoss".
+        options: of its constructor.
+
+    Shape:
+        anchor, positive (N, D), row i of both from the same point -> scalar; every point is a label of its own.
+    """
+
+    def __init__(self, name: str, **options: Any) -> None:
+        super().__init__()
+        self.loss = _pair_based(name, options)
+
+    def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
+        check_pairs(anchor, positive, unit_length=False)
+        labels = torch.arange(len(anchor), device=anchor.device).repeat(2)
+        value: Tensor = self.loss(torch.cat([anchor, positive]), labels)
+        return value
+
+
+class SDGMLossOfLabels(nn.Module):
+    """SDGM's loss called as those of pytorch-metric-learning are: `loss(embeddings, labels)`.
+
+    It stands where theirs stand, in their trainers or beside others in `MultipleLosses`. The running statistics are state:
+    save its `state_dict` with the model's.
+
+    Args:
+        total_steps: batches of the whole training, which tell when the warm-up ends; None: there is none.
+        options: of `SDGMLoss`.
+
+    Shape:
+        embeddings (M, D) of any length, labels (M,), at least one label twice -> scalar.
+    """
+
+    steps: Tensor  # batches seen in training
+
+    def __init__(self, total_steps: int | None = None, **options: Any) -> None:
+        super().__init__()
+        if total_steps is not None and total_steps < 1:
+            raise InputError(f"total_steps must be at least 1, not {total_steps}.")
+        self.loss, self.total_steps = SDGMLoss(**options), total_steps
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: Any = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
+        if indices_tuple is not None or (ref_emb is not None and ref_emb is not embeddings):
+            raise InputError(
+                "SDGM mines its triplets in the batch itself: give it no miner's tuples and no references."
+            )
+        progress = 1.0 if self.total_steps is None else min(1.0, self.steps.item() / self.total_steps)
+        value = self.loss.from_labels(F.normalize(embeddings, dim=1), labels.to(embeddings.device), progress=progress)
+        if self.training:
+            self.steps += 1
+        return value
+
+
+def _pair_based(name: str, options: dict[str, Any]) -> nn.Module:
+    try:
+        from pytorch_metric_learning import losses
+    except ModuleNotFoundError:
+        raise InputError(
+            f"--loss pml:{name} needs pytorch-metric-learning: pip install 'sdgmnet[pml]', or use another loss."
+        ) from None
+    kind = getattr(losses, name, None)
+    if not isinstance(kind, type) or not issubclass(kind, losses.BaseMetricLossFunction):
+        raise InputError(
+            f"pytorch-metric-learning has no loss {name!r}: take a pair-based one of its documentation, as CircleLoss, "
+            "MultiSimilarityLoss or NTXentLoss."
+        )
+    try:
+        loss: nn.Module = kind(**options)
+    except TypeError as error:
+        raise InputError(
+            f"pml:{name} cannot be made with the options {options} ({error}); losses that want the number of classes are not "
+            "pair-based and cannot train here."
+        ) from error
+    if next(loss.parameters(), None) is not None:
+        raise InputError(f"pml:{name} learns parameters of its own: only pair-based losses can train here.")
+    return loss

@@ -1,0 +1,60 @@
+"""SOSNet's loss: a quadratic hinge on triplets, and neighbours that lie alike on both sides."""
+
+import torch
+from torch import Tensor, nn
+
+from sdgmnet.errors import InputError
+from sdgmnet.loss.mining import at_least_float32
+from sdgmnet.loss.nearest import nearest_distances
+from sdgmnet.sphere import l2_distance
+
+
+class SOSNetLoss(nn.Module):
+    r"""First-order and second-order similarity.
+
+    .. math:: L = \frac{1}{N} \sum_i \max(0,\, t + d^+_i - d^-_i)^2 + \frac{\lambda}{N} \sum_i
+              \sqrt{\sum_{j \in C_i} (d(a_i, a_j) - d(p_i, p_j))^2}
+
+    Negatives are the nearest of the four comparisons. :math:`C_i` are the `neighbours` nearest to i among the anchors and those
+    among the positives. Rows without a negative count 0 in the first sum.
+
+    Args:
+        margin: t.
+        neighbours: of each side; fewer where the batch is smaller.
+        second_order: :math:`\lambda`.
+
+    Shape:
+        anchor, positive (N, D) of unit length -> scalar.
+    """
+
+    def __init__(self, margin: float = 1.0, neighbours: int = 8, second_order: float = 1.0) -> None:
+        super().__init__()
+        if neighbours < 1:
+            raise InputError(f"SOSNetLoss: neighbours must be at least 1, not {neighbours}.")
+        self.margin, self.neighbours, self.second_order = margin, neighbours, second_order
+
+    def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
+        found = nearest_distances(anchor, positive, "all", epsilon=1e-6)
+        violation = (self.margin + found.positive - found.negative).clamp_min(0)
+        first_order = torch.where(found.admissible, violation, 0).square().mean()
+        return first_order + self.second_order * second_order_similarity(anchor, positive, self.neighbours)
+
+
+def second_order_similarity(anchor: Tensor, positive: Tensor, neighbours: int) -> Tensor:
+    """The second sum: how differently each point lies to its neighbours on the two sides. Gradient 0 where it is 0."""
+    anchor, positive = at_least_float32(anchor), at_least_float32(positive)
+    with torch.no_grad():
+        near = nearest(anchor, neighbours) | nearest(positive, neighbours)
+        i, j = near.nonzero(as_tuple=True)
+    of_anchors, of_positives = (l2_distance(x.index_select(0, i), x.index_select(0, j)) for x in (anchor, positive))
+    energy = torch.zeros_like(anchor[:, 0]).index_add(0, i, (of_anchors - of_positives).square())
+    differs = energy > 0
+    return torch.where(differs, torch.where(differs, energy, 1).sqrt(), 0).mean()
+
+
+def nearest(x: Tensor, count: int) -> Tensor:
+    """(N, D) of unit length -> (N, N) bool: j is one of the `count` nearest of i, i itself left out."""
+    cosines = x @ x.T
+    cosines.fill_diagonal_(-2)
+    chosen = cosines.topk(min(count, len(x) - 1), dim=1).indices
+    return torch.zeros_like(cosines, dtype=torch.bool).scatter_(1, chosen, True)

@@ -1,0 +1,35 @@
+"""TFeat's loss: triplets with a margin and anchor swap, negatives at random."""
+
+import torch
+from torch import Tensor, nn
+
+from sdgmnet.loss.mining import check_pairs
+
+
+class TFeatLoss(nn.Module):
+    r"""Triplet margin loss on plain Euclidean distances.
+
+    .. math:: L = \frac{1}{N} \sum_i \max(0,\, \mu + d(a_i, p_i) - \min(d(a_i, n_i), d(p_i, n_i)))
+
+    The negative is no hard one: it is the positive of the row before, so the batch rolled by one.
+
+    Args:
+        margin: :math:`\mu`; the published script has 2, for descriptors in (-1, 1) that are not of unit length.
+
+    Shape:
+        anchor, positive (N, D) of any length -> scalar.
+    """
+
+    def __init__(self, margin: float = 2.0) -> None:
+        super().__init__()
+        self.margin = margin
+
+    def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
+        check_pairs(anchor, positive, unit_length=False)
+        negative = positive.roll(1, dims=0)
+        swapped = torch.minimum(_distance(anchor, negative), _distance(positive, negative))
+        return (self.margin + _distance(anchor, positive) - swapped).clamp_min(0).mean()
+
+
+def _distance(a: Tensor, b: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(a - b, dim=1)  # gradient 0 where the rows coincide

@@ -1,0 +1,301 @@
+"""The losses the paper compares with against their loops (`loops.py`): values, gradients, degenerate batches, bad input."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sdgmnet.encoders import Encoded
+from sdgmnet.errors import InputError
+from sdgmnet.loss import (
+    LOSSES,
+    CDFLoss,
+    HardNetLoss,
+    HardNetOriginalLoss,
+    HyNetLoss,
+    L2NetLoss,
+    SDGMLoss,
+    SOSNetLoss,
+    TFeatLoss,
+)  # fmt: skip
+from sdgmnet.loss.orthogonal import WithOrthogonality, global_orthogonality
+from tests.loss import loops
+
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
+DIM = 12
+
+
+class Batch(NamedTuple):
+    """Both sides before normalisation, (N, D), and their first maps, (N, C, H, W)."""
+
+    x: Tensor
+    y: Tensor
+    first_x: Tensor
+    first_y: Tensor
+
+
+def batch(seed: int, count: int = 14, noise: float = 0.7, dim: int = DIM, twice: bool = True) -> Batch:
+    """Matching pairs of various lengths; the third anchor is nearly the first, and the second quite, unless not `twice`."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=draw, dtype=torch.float32).double()  # exact in float32, too
+
+    x = normal(count, dim)
+    y = x + noise * normal(count, dim)
+    if count > 3:
+        x[2], y[2] = x[0] + 0.001 * normal(dim), y[0] + 0.2 * normal(dim)
+        x[1] = x[0] if twice else x[1]
+    first = 0.3 * normal(count, 2, 3, 3)
+    return Batch(x.float().double(), y.float().double(), first, (first + 0.2 * normal(count, 2, 3, 3)).float().double())
+
+
+def encoded(x: Tensor, first: Tensor) -> Encoded:
+    return Encoded(F.normalize(x, dim=1), x, (first, x[:, :, None, None]))
+
+
+def call(loss: nn.Module, given: Batch) -> Tensor:
+    a, p = encoded(given.x, given.first_x), encoded(given.y, given.first_y)
+    more = {"anchor_encoded": a, "positive_encoded": p} if getattr(loss, "needs", ()) else {}
+    value: Tensor = loss(a.descriptors, p.descriptors, progress=1.0, **more)
+    return value
+
+
+def unit(x: Tensor) -> Tensor:
+    return x / torch.sqrt((x * x).sum(dim=1, keepdim=True))
+
+
+def l2net_loop(b: Batch) -> Tensor:
+    return loops.l2net(unit(b.x), unit(b.y), (b.x, b.y), [(b.first_x, b.first_y), (b.x, b.y)])
+
+
+def orthogonal_loop(b: Batch) -> Tensor:
+    return loops.hardnet(unit(b.x), unit(b.y)) + 0.5 * loops.orthogonality(unit(b.x), unit(b.y))
+
+
+CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Callable[[Batch], Tensor]]]] = {
+    "tfeat": (TFeatLoss, lambda: lambda b: loops.tfeat(unit(b.x), unit(b.y))),
+    "tfeat margin 0.5": (lambda: TFeatLoss(margin=0.5), lambda: lambda b: loops.tfeat(unit(b.x), unit(b.y), 0.5)),
+    "hardnet": (HardNetOriginalLoss, lambda: lambda b: loops.hardnet(unit(b.x), unit(b.y))),
+    "hardnet margin 0.3": (
+        lambda: HardNetOriginalLoss(0.3),
+        lambda: lambda b: loops.hardnet(unit(b.x), unit(b.y), 0.3),
+    ),
+    "l2net": (L2NetLoss, lambda: l2net_loop),
+    "l2net mean": (lambda: L2NetLoss("mean"), lambda: lambda b: l2net_loop(b) / len(b.x)),
+    "sosnet": (SOSNetLoss, lambda: lambda b: loops.sosnet(unit(b.x), unit(b.y))),
+    "sosnet 3 neighbours": (
+        lambda: SOSNetLoss(0.6, neighbours=3),
+        lambda: lambda b: loops.sosnet(unit(b.x), unit(b.y), 0.6, 3),
+    ),
+    "hynet": (HyNetLoss, lambda: lambda b: loops.hynet(unit(b.x), unit(b.y), (b.x, b.y))),
+    "hynet mean": (
+        lambda: HyNetLoss(0.5, 1.0, 0.3, "mean"),
+        lambda: lambda b: loops.hynet(unit(b.x), unit(b.y), (b.x, b.y), 0.5, 1.0, 0.3) / len(b.x),
+    ),
+    "orthogonality": (lambda: WithOrthogonality(HardNetOriginalLoss(), 0.5), lambda: orthogonal_loop),
+}
+
+
+def cdf_loop() -> Callable[[Batch], Tensor]:
+    oracle = loops.CDF(bins=64, decay=0.7)
+    return lambda b: oracle(unit(b.x), unit(b.y))
+
+
+CASES["cdf"] = (lambda: CDFLoss(bins=64, histogram_decay=0.7), cdf_loop)
+
+
+def gradients(function: Callable[[Batch], Tensor], given: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Value, and the gradient with respect to everything in a row, as float64."""
+    inputs = Batch(*(part.to(dtype).requires_grad_() for part in given))
+    value = function(inputs)
+    found = torch.autograd.grad(value, inputs, allow_unused=True)
+    flat = [torch.zeros_like(part) if one is None else one.double() for one, part in zip(found, given, strict=True)]
+    return value.detach().double(), torch.cat([one.flatten() for one in flat])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("name", CASES)
+def test_value_and_gradient_are_the_loops(name: str, dtype: torch.dtype) -> None:
+    """Several batches one after the other, so that what a loss keeps is judged, too."""
+    make, make_loop = CASES[name]
+    loss, loop = make(), make_loop()
+    for seed, count in ((0, 14), (1, 14), (2, 9), (3, 2)):
+        given = batch(seed, count, twice="sosnet" not in name)  # which of equally near neighbours it takes is left open
+        value, gradient = gradients(lambda b: call(loss, b), given, dtype)
+        expected, expected_gradient = gradients(loop, given, torch.float64)
+        assert seed > 0 or expected_gradient.norm() > 0.01
+        tolerance = TOLERANCE[dtype]
+        assert abs(value - expected) <= tolerance * (1 + abs(expected))
+        assert (gradient - expected_gradient).norm() <= tolerance * expected_gradient.norm() + 1e-14
+
+
+def test_the_batches_decide_both_ways() -> None:
+    """Hinges hold and do not hold, negatives are left out as the same patch, and come from each comparison."""
+    given = batch(0)
+    a, p = unit(given.x), unit(given.y)
+    aa = a @ a.T
+    assert ((2 - 2 * aa + 1e-6).sqrt() < loops.SAME_PATCH).sum() > len(a)  # more than the diagonal
+    active = [1 + loops.plain(a[i], p[i]) - loops.nearest(a, p, i, "ap pa", 1e-6) > 0 for i in range(len(a))]  # type: ignore[operator]
+    easy = [0.3 + loops.plain(a[i], p[i]) - loops.nearest(a, p, i, "ap pa", 1e-6) > 0 for i in range(len(a))]  # type: ignore[operator]
+    assert any(active) and any(easy) and not all(easy)
+    chosen = set()
+    for i in range(len(a)):
+        found = {ends: loops.nearest(a, p, i, ends, 1e-6) for ends in ("ap", "pa", "aa", "pp")}
+        chosen.add(min((d.item(), ends) for ends, d in found.items() if d is not None)[1])
+    assert chosen == {"ap", "pa", "aa", "pp"}
+
+
+def collapsed(count: int) -> Batch:
+    one = batch(0, count)
+    return Batch(*(part[:1].expand_as(part).clone() for part in one))
+
+
+def twins(count: int) -> Batch:
+    """Positives equal to their anchors."""
+    one = batch(0, count)
+    return one._replace(y=one.x.clone(), first_y=one.first_x.clone())
+
+
+def copies(count: int) -> Batch:
+    """Every point is there twice."""
+    one = batch(0, count)
+    return Batch(*(part[torch.arange(count) // 2] for part in one))
+
+
+def opposite(count: int) -> Batch:
+    one = batch(0, count)
+    return one._replace(y=-one.x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("kind", [collapsed, twins, copies, opposite, batch])
+@pytest.mark.parametrize("name", LOSSES)
+def test_degenerate_batches_are_finite(name: str, kind: Callable[[int], Batch], dtype: torch.dtype) -> None:
+    for count in (2, 6):
+        given = batch(1, count) if kind is batch else kind(count)
+        for loss in (LOSSES[name](), WithOrthogonality(LOSSES[name](), 1.0)):
+            for _ in range(2):  # the second time with what the first left
+                value, gradient = gradients(partial(call, loss), given, dtype)
+                assert torch.isfinite(value) and torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_half_precision_is_finite(name: str, dtype: torch.dtype) -> None:
+    value, gradient = gradients(partial(call, LOSSES[name]()), batch(0), dtype)
+    expected, _ = gradients(partial(call, LOSSES[name]()), batch(0), torch.float64)
+    assert torch.isfinite(gradient).all()
+    # Rounded descriptors make other neighbours the nearest, and part what was the same patch.
+    assert value.item() == pytest.approx(expected.item(), rel=0.2, abs=0.05)
+
+
+@pytest.mark.parametrize("name", ["hardnet-original", "cdf", "hynet"])
+def test_all_the_same_patch_is_no_triplet(name: str) -> None:
+    one = collapsed(5)
+    one = one._replace(y=one.x.clone())
+    value, gradient = gradients(lambda b: call(LOSSES[name](), b), one, torch.float64)
+    assert value == 0 and not gradient.any()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_bad_input_is_said(name: str) -> None:
+    loss, given = LOSSES[name](), batch(0, 4)
+    with pytest.raises(InputError, match="at least 2 pairs"):
+        call(loss, Batch(*(part[:1] for part in given)))
+    poisoned = given.x.clone()
+    poisoned[2, 3] = float("nan")
+    with pytest.raises(InputError, match="finite|NaN"):
+        call(loss, given._replace(x=poisoned))
+    if name != "tfeat":
+        with pytest.raises(InputError, match="unit length"):
+            a, p = encoded(given.x, given.first_x), encoded(given.y, given.first_y)
+            more = {"anchor_encoded": a, "positive_encoded": p} if getattr(loss, "needs", ()) else {}
+            loss(3 * a.descriptors, p.descriptors, **more)
+
+
+def test_what_is_needed_is_asked_for() -> None:
+    a, p = F.normalize(torch.randn(2, 4, DIM), dim=2)
+    for loss in (L2NetLoss(), HyNetLoss()):
+        assert loss.needs
+        with pytest.raises(InputError, match="anchor_encoded=a"):
+            loss(a, p)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: CDFLoss(bins=1), "2 bins"), (lambda: CDFLoss(histogram_decay=1.0), "histogram_decay"),
+        (lambda: SOSNetLoss(neighbours=0), "neighbours"), (lambda: HyNetLoss(reduction="max"), "sum or mean"),  # type: ignore[arg-type]
+        (lambda: L2NetLoss(reduction="max"), "sum or mean"),  # type: ignore[arg-type]
+    ],
+)  # fmt: skip
+def test_bad_options_are_said(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+# ------------------------------------------------------------------------------------------------------------ one by one
+
+
+def test_tfeat_takes_any_length() -> None:
+    draw = torch.Generator().manual_seed(5)
+    a, p = (torch.rand(7, 8, generator=draw, dtype=torch.float64) * 2 - 1 for _ in range(2))
+    assert TFeatLoss()(a, p).item() == pytest.approx(loops.tfeat(a, p).item(), rel=1e-12)
+    n = p.roll(1, 0)
+    library = F.triplet_margin_loss(a, p, n, margin=2.0, eps=0.0, swap=True)
+    assert TFeatLoss()(a, p).item() == pytest.approx(library.item(), rel=1e-12)
+
+
+def test_the_histogram_is_state_that_keeps_its_precision() -> None:
+    first, second = CDFLoss(bins=32, histogram_decay=0.9), CDFLoss(bins=32, histogram_decay=0.9)
+    for seed in range(3):
+        call(first, batch(seed))
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(call(first, batch(7)), call(second, batch(7)))
+    assert first.histogram.sum().item() == pytest.approx(1)
+    assert first.half().histogram.dtype == torch.float64
+    before = first.eval().histogram.clone()
+    call(first, batch(8))
+    assert torch.equal(first.histogram, before)
+    fresh = CDFLoss().eval()
+    assert torch.isfinite(call(fresh, batch(0))) and not fresh.histogram.any()
+
+
+def test_cdf_weights_grow_from_0_to_1_with_the_relative_distance() -> None:
+    loss = CDFLoss()
+    relative = torch.linspace(-2, 2, 1001, dtype=torch.float64)
+    weights = loss.weigh(relative, torch.ones(1001, dtype=torch.bool))
+    assert (weights.diff() >= 0).all() and weights[0] < 0.01 and weights[-1].item() == pytest.approx(1)
+    assert weights[500].item() == pytest.approx(0.5, abs=0.01)
+
+
+def test_orthogonality_is_nothing_for_uniform_directions_and_much_for_one() -> None:
+    draw = torch.Generator().manual_seed(0)
+    a, p = F.normalize(torch.randn(2, 4000, 16, generator=draw), dim=2)
+    assert global_orthogonality(a, p) < 2e-3
+    same = a[:1].expand(10, -1)
+    assert global_orthogonality(same, same).item() == pytest.approx(1 + 1 - 1 / 16)
+
+
+def test_an_addend_leaves_the_loss_its_own() -> None:
+    loss = WithOrthogonality(SDGMLoss(), 0.1)
+    assert loss.report is None and loss.needs == frozenset()
+    call(loss, batch(0))
+    assert loss.report is not None and "power_pos" in loss.running()
+    assert WithOrthogonality(HyNetLoss(), 1.0).needs == {"raw"}
+    assert WithOrthogonality(HardNetLoss(), 1.0).running() == {}
+
+
+def test_hardnet_original_is_its_published_form_not_the_papers_baseline() -> None:
+    """Near twins stay negatives down to 0.008, sides are not compared with themselves, and all rows count."""
+    a = torch.eye(3, 4, dtype=torch.float64)
+    p = a.clone()
+    p[1] = F.normalize(p[0] + 0.1 * p[2], dim=0)  # 0.1 rad from a[0]: within 0.6, beyond 0.008
+    own, baseline = HardNetOriginalLoss()(a, p), HardNetLoss(mean_over="all")(a, p)
+    assert own.item() == pytest.approx(loops.hardnet(a, p).item(), rel=1e-9)
+    assert own.item() > baseline.item() + 0.1

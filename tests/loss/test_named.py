@@ -1,0 +1,109 @@
+"""Losses by name: ours, the library's, and those of a file."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from sdgmnet.errors import InputError
+from sdgmnet.loss import LOSSES, HardNetLoss, ModulatedLoss
+from sdgmnet.loss.named import is_loss_name, loss_by_name, own_file, parse_options
+
+OWN = """
+import torch
+from torch import nn
+
+class Mine(nn.Module):
+    def __init__(self, scale: float = 1.0, decay: float = 0.5):
+        super().__init__()
+        self.scale, self.decay = scale, decay
+
+    def forward(self, anchor, positive, *, progress=1.0):
+        return self.scale * (anchor - positive).square().sum(1).mean()
+
+def tuned(scale=2.0):
+    return Mine(scale)
+
+class Greedy(Mine):
+    needs = {"gradients"}
+
+number = 5
+
+def text():
+    return "no module"
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    (tmp_path / "own.py").write_text(OWN)
+    return tmp_path / "own.py"
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_name_makes_a_loss(name: str) -> None:
+    assert is_loss_name(name)
+    assert isinstance(loss_by_name(name, {}), torch.nn.Module)
+
+
+def test_values_of_the_run_are_given_where_they_are_asked_for() -> None:
+    shared = {"decay": 0.7, "warmup": 0.2, "initial_power": None, "min_negative_angle": 0.4}
+    keller = loss_by_name("keller", {}, shared)
+    assert isinstance(keller, ModulatedLoss)
+    assert (keller.statistics.decay, keller.warmup, keller.min_negative_angle) == (0.7, 0.2, 0.4)
+    hardnet = loss_by_name("hardnet", {"margin": 0.5, "min_negative_angle": 0.3}, shared)
+    assert isinstance(hardnet, HardNetLoss)
+    assert (hardnet.margin, hardnet.min_negative_angle) == (0.5, 0.3)  # what is typed goes before
+    assert loss_by_name("cdf", {}, shared).histogram_decay == 0.99
+
+
+def test_a_loss_of_ones_own_file(own: Path) -> None:
+    a, p = F.normalize(torch.randn(2, 4, 8), dim=2)
+    plain = loss_by_name(f"{own}:Mine", {}, {"decay": 0.9})
+    assert plain.decay == 0.9
+    assert loss_by_name(f"{own}:Mine", {"scale": 3})(a, p).item() == pytest.approx(3 * plain(a, p).item())
+    assert loss_by_name(f"{own}:tuned", {})(a, p).item() == pytest.approx(2 * plain(a, p).item())
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("Nobody", "has no Nobody"),
+        ("number", "has no number"),
+        ("text", "gives a str"),
+        ("Greedy", "needs gradients"),
+    ],
+)
+def test_what_is_no_loss_is_said(own: Path, what: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        loss_by_name(f"{own}:{what}", {})
+
+
+def test_a_file_that_fails_is_said_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import torch\n\nnone = 1 / 0\n")
+    with pytest.raises(InputError, match=r"broken.py, line 3 fails: ZeroDivisionError"):
+        loss_by_name(f"{tmp_path}/broken.py:Mine", {})
+    (tmp_path / "wrong.py").write_text("def (")
+    with pytest.raises(InputError, match=r"wrong.py fails: SyntaxError"):
+        loss_by_name(f"{tmp_path}/wrong.py:Mine", {})
+    with pytest.raises(InputError, match="gone.py does not exist"):
+        loss_by_name(f"{tmp_path}/gone.py:Mine", {})
+
+
+def test_unknown_names_and_options_are_said() -> None:
+    for name in ("magic", "pml:", "file.txt:Mine", "file.py:", "file.py:a b", ""):
+        assert not is_loss_name(name)
+    with pytest.raises(InputError, match="one of sdgm, hardnet"):
+        loss_by_name("magic", {})
+    with pytest.raises(InputError, match="hynet has no option 'gamma': it has margin, alpha"):
+        loss_by_name("hynet", {"gamma": 1})
+    assert own_file("a/b.py:C") == (Path("a/b.py"), "C") and own_file("sdgm") is None
+
+
+def test_options_are_read() -> None:
+    read = parse_options(["margin=1.5", "k=8", "reduction=mean", "on=true", "power=null"])
+    assert read == {"margin": 1.5, "k": 8, "reduction": "mean", "on": True, "power": None}
+    for text in (["margin"], ["=1"], ["a b=1"], ["k=1", "k=2"]):
+        with pytest.raises(InputError, match="NAME=VALUE"):
+            parse_options(text)
