@@ -57,7 +57,9 @@ def identity(spec: str) -> str:
     path = file_of(spec) if spec.startswith((TFEAT, KORNIA)) else find_weights(spec)
     if not path.is_file():
         return spec  # loading will say so
-    return f"{Path(spec).name} {digest(path)}"
+    prefix = next((one for one in (TFEAT, KORNIA) if spec.startswith(one)), "")
+    kind = spec.split(":")[1] if prefix == KORNIA else ""
+    return f"{prefix}{kind}{Path(spec).name} {digest(path)}"
 
 
 def parse_contender(text: str) -> Contender:

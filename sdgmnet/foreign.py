@@ -32,8 +32,10 @@ def load_onnx(path: Path | str) -> Callable[[np.ndarray], np.ndarray]:
         raise InputError(f"{path} cannot be loaded as ONNX ({reason}): write it again.") from error
     given = session.get_inputs()
     shape = given[0].shape if given else []
-    if len(given) != 1 or len(shape) != 4 or shape[1] != 1 or shape[2] != shape[3] or not isinstance(shape[2], int):
-        raise InputError(f"{path} does not take patches (batch, 1, side, side), but {[one.shape for one in given]}.")
+    fits = len(given) == 1 and len(shape) == 4 and shape[1] == 1 and shape[2] == shape[3] and isinstance(shape[2], int)
+    if not fits or isinstance(shape[0], int) or given[0].type != "tensor(float)":
+        taken = [(one.shape, one.type) for one in given]
+        raise InputError(f"{path} does not take float patches (batch, 1, side, side) of any batch, but {taken}.")
     name, side = given[0].name, shape[2]
     return lambda patches: describe_in_chunks(
         lambda pixels: session.run(None, {name: pixels.numpy()})[0], patches, side

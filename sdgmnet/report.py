@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -14,11 +15,11 @@ from sdgmnet.files import write_json, write_text
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
-    table = Table(title=title, title_justify="left")
+    table = Table(title=None if title is None else escape(title), title_justify="left")
     for number, column in enumerate(header):
-        table.add_column(column, justify="left" if number == 0 else "right")
+        table.add_column(escape(column), justify="left" if number == 0 else "right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(escape(cell) for cell in row))
     # Piped output has no width of its own: do not fold columns there.
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
@@ -26,7 +27,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str
 def counting_bar(console: Console) -> Progress:
     """A bar that says what is being done, how much of how many is done, how long it took and will take."""
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),

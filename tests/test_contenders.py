@@ -113,3 +113,9 @@ def test_weights_of_other_encoders(kind: type[Encoder], tmp_path: Path, patches:
         expected = other(halve(torch.from_numpy(patches).float() / 255)[:, None]).numpy()
     assert np.abs(described - expected).max() < 1e-5
     assert np.abs(np.linalg.norm(described, axis=1) - 1).max() < 1e-5 or kind is TFeat
+
+
+def test_one_file_for_two_programs_is_two_contenders(tmp_path: Path) -> None:
+    (tmp_path / "x.params").write_bytes(b"weights")
+    specs = [f"{prefix}{tmp_path / 'x.params'}" for prefix in ("tfeat:", "kornia:TFeat:", "kornia:HardNet:")]
+    assert len({identity(spec) for spec in specs}) == 3

@@ -3,10 +3,13 @@
 import contextlib
 import hashlib
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 
 from sdgmnet.benchmarks import patch_tasks
@@ -34,11 +37,12 @@ from sdgmnet.data.hpatches_tasks import (
     read_verification,
 )
 from sdgmnet.errors import InputError
-from sdgmnet.files import new_file
+from sdgmnet.files import digest, is_disk_full, new_file
+from sdgmnet.version import __version__
 
 DescribeFn = Callable[[np.ndarray], np.ndarray]
 TASKS = ("verification", "matching", "retrieval")
-TASKS_VERSION = 1  # of what is drawn: kept tasks of another are drawn anew
+VERSION = 1  # of what is kept: descriptors and tasks of another are made anew
 PATCHES = 4096  # described at once
 
 # Called with what is done now and how often, it wraps the iterable that does it.
@@ -100,6 +104,7 @@ def compare(
     drawn tasks stay for next time. csv: a folder to write all descriptors to, as the official files.
     """
     choice, missing = choose_sequences(root, split)
+    targets = csv_targets(contenders, csv)
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sdgmnet-hpatches-")))
         kept = scratch if cache is None else Path(cache)
@@ -112,15 +117,16 @@ def compare(
         if not choice.names:
             raise InputError(f"no sequence of {root} can be used: {complaints[0]}")
         if csv is not None:
-            write_all(contenders, described, Path(csv), track)
+            write_all(contenders, described, targets, track)
         counts = [np.load(described[name][0], mmap_mode="r").shape[1] for name in choice.names]
         first, first_origin = verification_task(choice, counts, tasks, kept, pairs, track)
-        second, second_origin = retrieval_task(choice, counts, tasks, Path(root))
+        second, second_origin = retrieval_task(choice, counts, tasks, Path(root), kept)
         lines = []
         for number, one in enumerate(contenders):
             files = ((name, np.load(described[name][number], mmap_mode="r")) for name in choice.names)
             descriptors = Descriptors.gather(files, counts)
             lines.append((one.label, list(rows_of(descriptors, first, second, one.label, track))))
+            del descriptors  # before the next contender's are read
     return Report(
         choice,
         missing,
@@ -135,7 +141,8 @@ def compare(
 
 def folder_name(identity: str) -> str:
     """Of a contender's descriptors: readable, and its own."""
-    return f"{safe(Path(identity).name)[:40]}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+    made_by = f"{identity} {VERSION} {__version__} {cv2.__version__}"  # SIFT is OpenCV's
+    return f"{safe(Path(identity).name)[:40]}-{hashlib.sha256(made_by.encode()).hexdigest()[:12]}"
 
 
 def safe(name: str) -> str:
@@ -148,13 +155,31 @@ def describe_all(
 ) -> tuple[dict[str, list[Path]], list[str]]:
     """Files of descriptors (16, N, D) float32 by sequence and contender, and why sequences are left out."""
     described: dict[str, list[Path]] = {}
-    complaints = []
+    complaints, widths = [], None
     for name in track(names, "describing", len(names)):
         try:
-            described[name] = describe_sequence(contenders, places, root / name)
+            files = describe_sequence(contenders, places, root / name)
+            shapes = [np.load(file, mmap_mode="r").shape for file in files]
+            demand_fitting(shapes, widths, contenders, root / name)
+            described[name], widths = files, [shape[2] for shape in shapes]
         except InputError as error:
+            if is_disk_full(error):
+                raise  # no other sequence would fare better
             complaints.append(str(error))
     return described, complaints
+
+
+def demand_fitting(
+    shapes: Sequence[tuple[int, ...]], widths: Sequence[int] | None, contenders: Sequence[Contender], folder: Path
+) -> None:
+    """A sequence needs two patches, and descriptors as long as those of the sequences before."""
+    if shapes[0][1] < 2:
+        raise InputError(f"{folder / 'ref.png'} holds one patch only: pairs of patches need two.")
+    for one, shape, width in zip(contenders, shapes, widths or [shape[2] for shape in shapes], strict=True):
+        if shape[2] != width:
+            raise InputError(
+                f"the descriptors of {one.label} have {shape[2]} numbers in {folder.name}, but {width} in others."
+            )
 
 
 def describe_sequence(contenders: Sequence[Contender], places: Sequence[Path], folder: Path) -> list[Path]:
@@ -163,7 +188,7 @@ def describe_sequence(contenders: Sequence[Contender], places: Sequence[Path], f
         source = None if one.descriptors is None else one.descriptors / folder.name
         key = content if source is None else f"{content}-{digest_of_sequence(source, '.csv')}"
         file = place / f"{folder.name}-{key}.npy"
-        if not file.is_file():
+        if not is_whole(file):
             if patches is None:
                 patches = read_patches(folder)
             save_array(file, read_checked(source, patches) if source else describe(one, patches, folder))
@@ -197,11 +222,32 @@ def read_checked(source: Path, patches: np.ndarray) -> np.ndarray:
     return descriptors
 
 
-def write_all(contenders: Sequence[Contender], described: dict[str, list[Path]], folder: Path, track: Track) -> None:
-    """The official files of every contender: folder / label / sequence / ref.csv ..."""
-    for number, one in enumerate(contenders):
+def write_all(
+    contenders: Sequence[Contender], described: dict[str, list[Path]], targets: Sequence[Path], track: Track
+) -> None:
+    """The official files of every contender: target / sequence / ref.csv ..."""
+    for number, (one, target) in enumerate(zip(contenders, targets, strict=True)):
         named = ((name, np.load(files[number], mmap_mode="r")) for name, files in described.items())
-        write_descriptors(folder / safe(one.label), track(named, f"{one.label}, writing", len(described)))
+        write_descriptors(target, track(named, f"{one.label}, writing", len(described)))
+
+
+def is_whole(path: Path) -> bool:
+    """Whether kept descriptors are there and can be read."""
+    try:
+        return np.load(path, mmap_mode="r").ndim == 3
+    except (OSError, ValueError, EOFError):
+        return False
+
+
+def csv_targets(contenders: Sequence[Contender], folder: Path | str | None) -> list[Path]:
+    """Where descriptors are to be written, checked before any work is done."""
+    targets = [] if folder is None else [Path(folder) / safe(one.label) for one in contenders]
+    for target in targets:
+        if targets.count(target) > 1:
+            raise InputError(f"two contenders would both be written to {target}: give them other labels.")
+        if target.is_file() or (target.is_dir() and any(target.iterdir())):
+            raise InputError(f"{target} already exists and is not empty: choose another folder for --csv.")
+    return targets
 
 
 def save_array(path: Path, array: np.ndarray) -> None:
@@ -217,26 +263,44 @@ def verification_task(
         if not all(len(rows) for rows in read):
             raise InputError(f"the verification files in {tasks} name none of the sequences that are there.")
         return read, f"official files, {len(read.positive)} pairs of these sequences"
-    facts = repr((TASKS_VERSION, np.__version__.split(".")[0], choice.names, tuple(counts), pairs))
+    facts = repr((VERSION, np.__version__.split(".")[0], choice.names, tuple(counts), pairs))
     file = kept / f"verification-{hashlib.sha256(facts.encode()).hexdigest()[:12]}.npz"
-    if file.is_file():
-        with contextlib.suppress(OSError, ValueError, KeyError), np.load(file) as content:
-            return Verification(**{name: content[name] for name in Verification._fields}), f"drawn here, {pairs} pairs"
+    if (arrays := read_arrays(file, Verification._fields)) is not None:
+        return Verification(**arrays), f"drawn here, {pairs} pairs"
     drawn = draw_verification(counts, pairs, lambda rows: track(rows, "drawing pairs", pairs))
-    with new_file(file) as part, open(part, "wb") as stream:
-        np.savez_compressed(stream, **drawn._asdict())
+    save_arrays(file, drawn._asdict())
     return drawn, f"drawn here, {pairs} pairs"
 
 
 def retrieval_task(
-    choice: Choice, counts: Sequence[int], tasks: Path | str | None, root: Path
+    choice: Choice, counts: Sequence[int], tasks: Path | str | None, root: Path, kept: Path
 ) -> tuple[Retrieval, str]:
     if tasks is not None and (read := read_retrieval(tasks, choice.split, choice.names, counts)) is not None:
         if not all(len(rows) for rows in read):
             raise InputError(f"the retrieval files in {tasks} name none of the sequences that are there.")
         return read, "official files"
-    contrasts = [contrast(read_strip(root / name / f"{TYPES[0]}.png")) for name in choice.names]
-    return draw_retrieval(contrasts), "drawn here"
+    strips = {name: root / name / f"{TYPES[0]}.png" for name in choice.names}
+    facts = repr((VERSION, np.__version__.split(".")[0], [(name, digest(path)) for name, path in strips.items()]))
+    file = kept / f"retrieval-{hashlib.sha256(facts.encode()).hexdigest()[:12]}.npz"
+    if (arrays := read_arrays(file, Retrieval._fields)) is not None:
+        return Retrieval(**arrays), "drawn here"
+    drawn = draw_retrieval([contrast(read_strip(path)) for path in strips.values()])
+    save_arrays(file, drawn._asdict())
+    return drawn, "drawn here"
+
+
+def read_arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray] | None:
+    """What was kept; None where it is not there or damaged."""
+    try:
+        with np.load(path) as content:
+            return {name: content[name] for name in names}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+        return None
+
+
+def save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    with new_file(path) as part, open(part, "wb") as stream:
+        np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
 
 
 def contrast(patches: np.ndarray) -> np.ndarray:
@@ -259,9 +323,16 @@ def rows_of(
             cell = [one for one in matched if one.noise == noise and subset in (kinds[one.sequence], "all")]
             yield Row("matching", noise, subset, "ap", float(np.mean([one.ap for one in cell])))
             yield Row("matching", noise, subset, "success", float(np.mean([one.success for one in cell])))
+    if not can_retrieve(second, count):
+        return
     found = patch_tasks.retrieval(descriptors, second, lambda them: track(them, f"{label}, retrieval", count))
     for retrieved in found:
         yield Row("retrieval", retrieved.noise, str(retrieved.pool), "ap", retrieved.ap)
+
+
+def can_retrieve(task: Retrieval, sequences: int) -> bool:
+    """Whether queries have distractors: those of their own sequence do not count."""
+    return len(task.queries) > 0 and len(task.distractors) > 0 and sequences > 1
 
 
 def mean_of(
@@ -279,14 +350,16 @@ def mean_of(
     return float(np.mean(values)) if values else None
 
 
-def headline(rows: Sequence[Row], task: str, noise: str | None = None) -> float:
-    """The mAP of a task: verification over inter and intra, matching over all sequences, retrieval in the full pool."""
+def headline(rows: Sequence[Row], task: str, noise: str | None = None) -> float | None:
+    """The mAP of a task: verification over inter and intra, matching over all sequences, retrieval in the full pool.
+
+    None where there is none: retrieval needs patches with contrast in two sequences.
+    """
     subset = {"verification": None, "matching": "all", "retrieval": str(POOLS[-1])}[task]
-    found = mean_of(rows, task, noise=noise, subset=subset)
-    assert found is not None
-    return found
+    return mean_of(rows, task, noise=noise, subset=subset)
 
 
-def gap(rows: Sequence[Row], task: str) -> float:
+def gap(rows: Sequence[Row], task: str) -> float | None:
     """Delta mAP of Fig. 7: easy less tough."""
-    return headline(rows, task, "easy") - headline(rows, task, "tough")
+    easy, tough = headline(rows, task, "easy"), headline(rows, task, "tough")
+    return None if easy is None or tough is None else easy - tough

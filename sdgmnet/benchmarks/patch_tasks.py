@@ -1,6 +1,7 @@
 """The three tasks of HPatches on descriptors: verification, matching, retrieval, as the official Python code counts.
 
-Distances are compared in float64. Equal ones keep the official order: that of the lists.
+Equal distances keep the official order, that of the lists. Verification compares distances in float32, as scipy gives
+them there to the official code, the other tasks in float64.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +18,8 @@ POOLS = (100, 500, 1000, 5000, 10_000, 15_000, 20_000)
 IMBALANCE = 0.2  # of the positives count in the imbalanced protocol
 ROWS = 8192  # pairs whose descriptors are gathered at once
 QUERY_ROWS = 64
-TIE = 1e-12  # of the largest squared length: nearer squared distances than the matrix product can tell are equal
+TIE = 1e-12  # of the squared lengths: nearer squared distances than the matrix product can tell are equal
+BLOCK = 1024  # rows of a matrix of distances
 
 Track = Callable[[Iterable[int]], Iterable[int]]
 
@@ -101,7 +103,7 @@ def _negatives_first(negative: np.ndarray, positive: np.ndarray) -> tuple[np.nda
 
 
 def pair_distances(descriptors: Descriptors, pairs: np.ndarray, noise: int) -> np.ndarray:
-    """(P,) float64 of pairs (P, 6) of sequence, image, patch, twice."""
+    """(P,) float64, rounded to float32, of pairs (P, 6) of sequence, image, patch, twice."""
     first, second = (
         torch.from_numpy(descriptors.numbers(pairs[:, k], type_number(noise, pairs[:, k + 1]), pairs[:, k + 2]))
         for k in (0, 3)
@@ -109,8 +111,8 @@ def pair_distances(descriptors: Descriptors, pairs: np.ndarray, noise: int) -> n
     rows, distances = torch.from_numpy(descriptors.rows), torch.empty(len(pairs), dtype=torch.float64)
     for start in range(0, len(pairs), ROWS):
         part = slice(start, start + ROWS)
-        difference = rows[first[part]].double() - rows[second[part]]
-        distances[part] = difference.square_().sum(1).sqrt_()
+        difference = rows[first[part]] - rows[second[part]]
+        distances[part] = difference.double().square_().sum(1).sqrt_().float()
     return distances.numpy()
 
 
@@ -130,12 +132,16 @@ def matching(descriptors: Descriptors, track: Track = iter) -> Iterator[Matching
 
 def first_nearest(descriptors: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Index of the nearest of `others`, the first of equally near ones."""
-    a, b = torch.from_numpy(descriptors).double(), torch.from_numpy(others).double()
-    lengths = b.square().sum(1)
-    shifted = torch.addmm(lengths, a, b.T, alpha=-2)  # less the own squared length, the same along a row
-    smallest = shifted.min(dim=1, keepdim=True).values
-    same = shifted <= smallest + TIE * max(float(lengths.max()), float(a.square().sum(1).max()))
-    return same.to(torch.uint8).argmax(dim=1).numpy()
+    b = torch.from_numpy(others).double()
+    lengths, nearest = b.square().sum(1), []
+    for rows in torch.from_numpy(descriptors).split(BLOCK):
+        a = rows.double()
+        shifted = torch.addmm(lengths, a, b.T, alpha=-2)  # less the own squared length, the same along a row
+        smallest, where = shifted.min(dim=1)
+        slack = TIE * (a.square().sum(1) + lengths[where])
+        same = shifted <= (smallest + slack)[:, None]
+        nearest.append(same.to(torch.uint8).argmax(dim=1))
+    return torch.cat(nearest).numpy()
 
 
 def retrieval(descriptors: Descriptors, task: Retrieval, track: Track = iter) -> Iterator[RetrievalScore]:
@@ -165,8 +171,7 @@ def precision_sums(query: np.ndarray, positives: np.ndarray, others: np.ndarray)
     far = torch.addmm(b.square().sum(1), q, b.T, alpha=-2).add_(lengths[:, None]).numpy()
     near = (positives.astype(np.float64) - query[:, None]) ** 2
     near = near.sum(axis=2)
-    scale = max(float(lengths.max()), float(b.square().sum(1).max()) if len(b) else 0.0)
-    closer = closer_by_pool(far, near - TIE * scale)
+    closer = closer_by_pool(far, near - TIE * (lengths.numpy()[:, None] + near))
     number = len(NOISES)
     near = near.reshape(len(query), number, OTHERS)
     closer = closer.reshape(len(query), number, OTHERS, len(POOLS))

@@ -63,3 +63,11 @@ def parse_contenders(texts: tuple[str, ...]) -> list[Contender]:
             "name at least one contender: sift, rootsift, tfeat:FILE, a .safetensors file, the folder of a run."
         )
     return [parse_contender(text) for text in texts]
+
+
+def demand_labels(contenders: list[Contender]) -> None:
+    """Each its own, since lines of a table go by them."""
+    labels = [one.label for one in contenders]
+    repeated = sorted({label for label in labels if labels.count(label) > 1})
+    if repeated:
+        raise InputError(f"two contenders are called {repeated[0]!r}: put labels in front, as in one=... two=...")

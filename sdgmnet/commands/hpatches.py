@@ -12,7 +12,7 @@ from rich.console import Console
 from sdgmnet.benchmarks import hpatches as benchmark
 from sdgmnet.benchmarks.hpatches import TASKS, Report, Row, gap, headline, mean_of
 from sdgmnet.benchmarks.patch_tasks import POOLS
-from sdgmnet.commands.evaluate import parse_contenders
+from sdgmnet.commands.evaluate import demand_labels, parse_contenders
 from sdgmnet.contenders import identity
 from sdgmnet.data.hpatches import NOISES
 from sdgmnet.data.hpatches_tasks import PAIRS
@@ -31,8 +31,8 @@ class HPatchesArguments:
 
         sdgmnet evaluate hpatches sift rootsift sdgmnet --root hpatches-release --tasks hpatches-benchmark/tasks -o results
 
-    A folder of official descriptor files (SEQUENCE/ref.csv ...) is a contender too. Strips of own picture sequences come from
-    sdgmnet data hpatches, and are --split all.
+    A folder of official descriptor files (SEQUENCE/ref.csv ...) is a contender too; the strips are needed all the same. Strips
+    of own picture sequences come from sdgmnet data hpatches, and are --split all.
     """
 
     contenders: tyro.conf.Positional[tuple[str, ...]]
@@ -62,10 +62,7 @@ def main(words: list[str]) -> None:
     if arguments.tasks is not None and not arguments.tasks.is_dir():
         raise InputError(f"{arguments.tasks} is not a folder: give the folder with the official task files.")
     contenders = parse_contenders(arguments.contenders)
-    labels = [one.label for one in contenders]
-    repeated = sorted({label for label in labels if labels.count(label) > 1})
-    if repeated:
-        raise InputError(f"two contenders are called {repeated[0]!r}: put labels in front, as in one=... two=...")
+    demand_labels(contenders)
     cache = arguments.cache or (arguments.out / "cache" if arguments.out is not None else None)
     with counting_bar(Console(stderr=True)) as bars:
 
@@ -129,7 +126,7 @@ def content(report: Report) -> dict[str, Any]:
         "tasks": report.origin,
         "queries": report.queries,
         "distractors": report.pool,
-        "sift": SIFT_VARIANT,
+        "sift": SIFT_VARIANT.replace("64", "65"),
         "lines": [
             {
                 "label": label,

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from sdgmnet.benchmarks import matching
 from sdgmnet.benchmarks.matching import DescribeImage, PairScore
-from sdgmnet.commands.evaluate import parse_contenders
+from sdgmnet.commands.evaluate import demand_labels, parse_contenders
 from sdgmnet.commands.matching_report import content, draw, tables
 from sdgmnet.contenders import Contender
 from sdgmnet.data.demo import read_demo
@@ -68,6 +68,12 @@ class MatchingArguments:
 def main(words: list[str]) -> None:
     arguments = tyro.cli(MatchingArguments, prog="sdgmnet evaluate matching", args=words)
     contenders = parse_contenders(arguments.contenders)
+    demand_labels(contenders)
+    for one in contenders:
+        if one.descriptors is not None:
+            raise InputError(
+                f"{one.descriptors} holds descriptors of HPatches' strips, for sdgmnet evaluate hpatches only."
+            )
     if arguments.keypoints < 1 or not 0 < arguments.near < float("inf"):
         raise InputError("--keypoints must be at least 1 and --near a positive number.")
     console = Console(stderr=True, highlight=False, soft_wrap=True)

@@ -120,6 +120,7 @@ def draw(labels: Sequence[str], results: Results, sequences: dict[str, ImageSequ
             "Curves", "Mean matching accuracy of mutual nearest neighbours over the threshold.", picture=out / "mma.png"
         )
     ]
+    (out / "fig5.png").unlink(missing_ok=True)  # of an earlier run, should there be no pair to show now
     names = [pair.sequence for pair in results[0]]
     chosen = sampled.hardest(names, [[pair.sampled for pair in scores] for scores in results], ROWS)
     if chosen:

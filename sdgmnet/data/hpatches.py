@@ -41,11 +41,13 @@ class Choice(NamedTuple):
 
 
 def choose_sequences(root: Path | str, split: str) -> tuple[Choice, list[str]]:
-    """The sequences of the split that are there, and the names of those that are not. "all": every folder with a ref.png."""
+    """The sequences of the split that are there, and the names of those that are not. "all": every folder with a strip."""
     root = Path(root)
     if not root.is_dir():
         raise InputError(f"{root} is not a folder: give the folder that holds HPatches' sequences.")
-    there = sorted(folder.name for folder in root.iterdir() if (folder / "ref.png").is_file())
+    there = sorted(
+        folder.name for folder in root.iterdir() if any((folder / f"{name}.png").is_file() for name in TYPES)
+    )
     if not there:
         raise InputError(
             f"{root} holds no patch strips: a sequence is a folder with ref.png, e1.png ... t5.png (from pictures: "
@@ -83,11 +85,15 @@ def read_strip(path: Path | str) -> np.ndarray:
 def read_patches(folder: Path | str) -> np.ndarray:
     """All patches of a sequence: (16, N, 65, 65) uint8, in the order of TYPES."""
     folder = Path(folder)
-    strips = [read_strip(folder / f"{name}.png") for name in TYPES]
-    for name, strip in zip(TYPES, strips, strict=True):
-        if len(strip) != len(strips[0]):
-            raise InputError(f"{folder / f'{name}.png'} holds {len(strip)} patches, but ref.png {len(strips[0])}.")
-    return np.stack(strips)
+    patches = np.empty((0, 0, SIDE, SIDE), dtype=np.uint8)
+    for number, name in enumerate(TYPES):
+        strip = read_strip(folder / f"{name}.png")
+        if not number:
+            patches = np.empty((len(TYPES), *strip.shape), dtype=np.uint8)
+        if len(strip) != patches.shape[1]:
+            raise InputError(f"{folder / f'{name}.png'} holds {len(strip)} patches, but ref.png {patches.shape[1]}.")
+        patches[number] = strip
+    return patches
 
 
 def digest_of_sequence(folder: Path | str, suffix: str) -> str:

@@ -70,8 +70,6 @@ def draw_retrieval(
     the rest distractors: the official rule would make all of them queries.
     """
     usable = int(sum((np.asarray(contrast) > CONTRAST).sum() for contrast in contrasts))
-    if usable < 3:
-        raise InputError(f"{usable} reference patches have any contrast: retrieval needs three at least.")
     queries = min(QUERIES, usable // 3) if queries is None else queries
     distractors = min(DISTRACTORS, usable) if distractors is None else distractors
     random = np.random.RandomState(SEED)
@@ -102,7 +100,10 @@ def _columns(*columns: np.ndarray) -> np.ndarray:
 def read_verification(
     folder: Path | str, split: str, names: Sequence[str], counts: Sequence[int]
 ) -> Verification | None:
-    """From the official files, None where they are not there; pairs of sequences that are not in `names` are left out."""
+    """From the official files, None where they are not there; pairs of sequences that are not in `names` are left out.
+
+    Few pairs of two sequences are left then: all three lists are cut to one length, as there are as many of each officially.
+    """
     paths = [Path(folder) / f"verif_{kind}_split-{split}.csv" for kind in ("pos", "neg_intra", "neg_inter")]
     if not _all_or_none(paths):
         return None
@@ -113,7 +114,8 @@ def read_verification(
             raise InputError(f"{path} names an image beyond 0 to {IMAGES}.")
         for first in (0, 3):
             _demand_patches(path, rows[:, first], rows[:, first + 2], names, counts)
-    return Verification(*files)
+    shortest = min(len(rows) for rows in files)
+    return Verification(*(rows[:shortest] for rows in files))
 
 
 def read_retrieval(folder: Path | str, split: str, names: Sequence[str], counts: Sequence[int]) -> Retrieval | None:
@@ -157,11 +159,10 @@ def _read_rows(path: Path, header: str, named: Sequence[int], names: Sequence[st
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path} is no task file ({error}).") from error
-    table = np.array(rows, dtype=np.int64).reshape(-1, width)
-    table = table[(table[:, list(named)] >= 0).all(axis=1)]
-    if np.abs(table).max(initial=0) >= 2**31:
+    if any(abs(number) >= 2**31 for row in rows for number in row):
         raise InputError(f"{path} holds numbers beyond any patch.")
-    return table.astype(np.int32)
+    table = np.array(rows, dtype=np.int32).reshape(-1, width)
+    return table[(table[:, list(named)] >= 0).all(axis=1)]
 
 
 def _demand_patches(

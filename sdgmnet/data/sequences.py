@@ -61,7 +61,7 @@ def read_sequence(folder: Path) -> ImageSequence:
     if len(pictures) == 1:
         raise InputError(f"{folder} holds one picture only: a sequence needs {folder.name}/2.png and H_1_2 at least.")
     homographies = tuple(read_homography(folder / f"H_1_{number}") for number in range(2, missing))
-    return ImageSequence(folder.name, pictures[0], tuple(pictures[1:]), homographies)
+    return ImageSequence(folder.resolve().name, pictures[0], tuple(pictures[1:]), homographies)
 
 
 def _picture(folder: Path, number: int) -> Path | None:
@@ -92,6 +92,6 @@ def read_homography(path: Path) -> np.ndarray:
             f"{path} is no homography: it needs three rows of three numbers, and holds {count} in {len(rows)}."
         )
     matrix = np.array(rows, dtype=np.float64)
-    if not np.isfinite(matrix).all() or abs(np.linalg.det(matrix)) < 1e-12:
+    if not np.isfinite(matrix).all() or abs(np.linalg.det(matrix / max(np.abs(matrix).max(), 1e-300))) < 1e-15:
         raise InputError(f"{path} is no homography: it needs three rows of three numbers and an inverse.")
     return matrix

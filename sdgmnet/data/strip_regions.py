@@ -13,7 +13,7 @@ from sdgmnet.features.regions import harris_corners, hessian_blobs, main_angles
 
 MAGNIFICATION = 5.0  # radius of a region, which is half the side of its patch, in detected scales
 SMALLEST_SCALE = 1.6  # detected, in pixels: the smallest patch covers 16 x 16 pixels of the reference
-LARGEST_OVERLAP = 0.5  # intersection over union: of regions that share as much, one is kept
+LARGEST_OVERLAP = 0.5  # intersection over union: of detections (circles of their scale) that share as much, one is kept
 DETECTORS = ("dog", "hessian", "harris")
 CORNERS = np.array([[-1.0, 1, 1, -1], [-1, -1, 1, 1], [1, 1, 1, 1]])  # of a patch in its own frame
 POINTS = 1000  # in which an overlap is counted
@@ -156,9 +156,10 @@ def overlaps(maps: np.ndarray) -> np.ndarray:
 
 
 def thin(keypoints: Keypoints, rng: np.random.Generator) -> np.ndarray:
-    """Numbers, ascending, of regions no two of which overlap by LARGEST_OVERLAP or more; all others do so with one of them.
+    """Numbers, ascending, of detections no two of which overlap by LARGEST_OVERLAP or more; all others do so with one of them.
 
-    In random order, each region that is still there removes those that overlap it.
+    A detection is the circle of its scale, before it is magnified to the region that is cut: regions may share more. In random
+    order, each detection that is still there removes those that overlap it.
     """
     order = np.argsort(keypoints.xy[:, 0], kind="stable")
     (x, y), radius = keypoints.xy[order].T, keypoints.sigma[order]

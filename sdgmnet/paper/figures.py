@@ -258,16 +258,17 @@ def draw_fig4(lines: list[tuple[str, list[Row]]], path: Path | str, note: str) -
 
 
 def _task_panel(axis: Axes, task: str, lines: list[tuple[str, list[Row]]]) -> None:
-    ranked = sorted(lines, key=lambda line: headline(line[1], task))
-    for place, (_, rows) in enumerate(ranked):
-        axis.barh(place, 100 * headline(rows, task), height=0.7, color="#c6dbef", edgecolor="#4d4d4d", linewidth=0.8)
+    scored = [(label, rows, score) for label, rows in lines if (score := headline(rows, task)) is not None]
+    ranked = sorted(scored, key=lambda line: line[2])
+    for place, (_, rows, score) in enumerate(ranked):
+        axis.barh(place, 100 * score, height=0.7, color="#c6dbef", edgecolor="#4d4d4d", linewidth=0.8)
         for row in marked_rows(rows, task):
             marker = SUBSET_MARKERS.get(row.subset, "o")
             axis.plot(
                 100 * row.value, place, marker=marker, color=NOISE_COLOURS[row.noise], markersize=4.5, linestyle=""
             )
-        axis.text(101.5, place, f"{100 * headline(rows, task):.2f}", va="center", fontsize="small", clip_on=False)
-    axis.set_yticks(range(len(ranked)), [label for label, _ in ranked], fontsize="small")
+        axis.text(101.5, place, f"{100 * score:.2f}", va="center", fontsize="small", clip_on=False)
+    axis.set_yticks(range(len(ranked)), [line[0] for line in ranked], fontsize="small", parse_math=False)
     axis.set(xlim=(0, 100), title=f"patch {task}" if task != "matching" else "image matching", xlabel=f"{task} mAP (%)")
     axis.grid(axis="x", linestyle=":", linewidth=0.6)
     axis.set_axisbelow(True)

@@ -136,5 +136,7 @@ def draw_mma(labels: Sequence[str], curves: Sequence[Mapping[str, Sequence[float
         axis.set_axisbelow(True)
     axes[0, 0].set_ylabel("mean matching accuracy", fontsize=SMALL + 1)
     columns = min(len(labels), 4 if len(kinds) > 1 else 2)
-    figure.legend(handles=lines, loc="outside lower center", ncols=columns, fontsize=SMALL, frameon=False)
+    legend = figure.legend(handles=lines, loc="outside lower center", ncols=columns, fontsize=SMALL, frameon=False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
     save_figure(figure, path, dpi=DPI)

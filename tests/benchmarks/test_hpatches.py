@@ -1,5 +1,6 @@
 """The HPatches benchmark as a whole: what is missing, what is broken, what is kept."""
 
+import errno
 from pathlib import Path
 
 import cv2
@@ -159,3 +160,66 @@ def test_descriptors_that_are_no_numbers(root: Path) -> None:
         run(describe, root, split="all", pairs=50)
     with pytest.raises(InputError, match="one row each"):
         run(lambda patches: np.ones((1, 4)), root, split="all", pairs=50)
+
+
+def test_descriptors_of_other_lengths_leave_their_sequence_out(root: Path, tmp_path: Path) -> None:
+    sizes = {"i_books": (40, 4), "v_bees": (39, 1), "v_dogman": (38, 4)}
+    random = np.random.default_rng(0)
+    made = ((name, random.random((16, *size)).astype(np.float32)) for name, size in sizes.items())
+    write_descriptors(tmp_path / "csv", made)
+    report = compare([parse_contender(f"theirs={tmp_path / 'csv'}")], ["x"], root, split="all", pairs=50)
+    assert report.choice.names == ("i_books", "v_dogman")
+    assert "have 1 numbers in v_bees, but 4 in others" in report.complaints[0]
+
+
+def test_a_sequence_of_one_patch_is_left_out(root: Path) -> None:
+    for kind in TYPES:
+        cv2.imwrite(str(root / "v_bees" / f"{kind}.png"), np.full((65, 65), 100, dtype=np.uint8))
+    report = compare([Contender("pixels", pixels, ())], [""], root, split="all", pairs=50)
+    assert report.choice.names == ("i_books", "v_dogman")
+    assert "holds one patch only" in report.complaints[0]
+
+
+def test_a_sequence_without_its_reference_is_named(root: Path) -> None:
+    (root / "v_bees" / "ref.png").unlink()
+    report = compare([Contender("pixels", pixels, ())], [""], root, split="all", pairs=50)
+    assert report.choice.label == "split all, 2 of 3 sequences"
+    assert "ref.png does not exist" in report.complaints[0]
+
+
+def test_no_retrieval_without_distractors(root: Path) -> None:
+    for name in NAMES[1:]:
+        for path in (root / name).iterdir():
+            path.unlink()
+    rows = run(pixels, root, split="all", pairs=50)
+    assert headline(rows, "retrieval") is None
+    assert gap(rows, "retrieval") is None
+    assert headline(rows, "matching") is not None
+
+
+def test_a_full_disk_is_no_broken_sequence(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(InputError, match="the disk is full"):
+        run(pixels, root, split="all", pairs=50, cache=tmp_path / "c")
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK nothing", None])
+def test_damaged_files_of_the_cache_are_made_again(root: Path, tmp_path: Path, damage: bytes | None) -> None:
+    cache = tmp_path / "c"
+    contender = [Contender("mine", pixels, ())]
+    first = compare(contender, ["mine 1"], root, split="all", cache=cache, pairs=50)
+    for path in [*cache.rglob("*.npy"), *cache.rglob("*.npz")]:
+        path.write_bytes(path.read_bytes()[:200] if damage is None else damage)
+    assert compare(contender, ["mine 1"], root, split="all", cache=cache, pairs=50).lines == first.lines
+
+
+def test_places_for_descriptor_files_are_checked_first(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "csv" / "a-b" / "old").mkdir(parents=True)
+    never = Contender("a b", lambda patches: pytest.fail("described before the check"), ())
+    with pytest.raises(InputError, match="already exists"):
+        compare([never], [""], root, split="all", csv=tmp_path / "csv")
+    with pytest.raises(InputError, match="would both be written"):
+        compare([never, never._replace(label="a-b")], ["", ""], root, split="all", csv=tmp_path / "other")

@@ -40,6 +40,11 @@ def slow_distance(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.sqrt(sum((float(x) - float(y)) ** 2 for x, y in zip(a, b, strict=True))))
 
 
+def slow_single(a: np.ndarray, b: np.ndarray) -> float:
+    """As scipy's euclidean on float32 rows: the difference in float32, and its length rounded to it."""
+    return float(np.float32(np.sqrt(sum(float(np.float32(x - y)) ** 2 for x, y in zip(a, b, strict=True)))))
+
+
 def slow_curve(
     scores: list[float], labels: list[int], numpos: int | None = None
 ) -> tuple[list[int], list[int], int, int]:
@@ -96,7 +101,7 @@ def test_verification(kind: str, seed: int) -> None:
         def scores(rows: np.ndarray, letter: str = letter) -> list[float]:
             kind_of = lambda t: "ref" if t == 0 else f"{letter}{t}"  # noqa: E731
             return [
-                -slow_distance(table[names[a]][kind_of(t1)][p1], table[names[b]][kind_of(t2)][p2])
+                -slow_single(table[names[a]][kind_of(t1)][p1], table[names[b]][kind_of(t2)][p2])
                 for a, t1, p1, b, t2, p2 in rows
             ]
 
@@ -159,3 +164,28 @@ def test_no_distractor_at_all_and_no_query() -> None:
     alone = Retrieval(np.array([[0, 1]], dtype=np.int32), np.array([[0, 2]], dtype=np.int32))
     assert all(score.ap == pytest.approx(1) for score in retrieval(gathered(table), alone))
     assert all(score.ap == 0 for score in retrieval(gathered(table), Retrieval(empty, empty)))
+
+
+def test_one_long_descriptor_does_not_blur_the_others() -> None:
+    table = tables("unit", 0, counts=(9,))
+    table["s0"]["e1"][3] *= 3e6
+    score = next(one for one in matching(gathered(table)) if (one.noise, one.image) == ("easy", 1))
+    reference, other = table["s0"]["ref"], table["s0"]["e1"]
+    nearest = [int(np.argmin([slow_distance(row, candidate) for candidate in other])) for row in reference]
+    assert score.success == np.mean([number == place for place, number in enumerate(nearest)])
+
+
+def test_blocks_of_a_matrix_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tables("ties", 1, counts=(13,))
+    whole = list(matching(gathered(table)))
+    monkeypatch.setattr(patch_tasks, "BLOCK", 4)
+    assert list(matching(gathered(table))) == whole
+
+
+def test_verification_distances_are_scipys() -> None:
+    euclidean = pytest.importorskip("scipy.spatial.distance").euclidean
+    rows = np.round(np.random.default_rng(0).random((60, 128)), 1).astype(np.float32)
+    descriptors = Descriptors(("one",), np.array([60]), np.array([0]), np.tile(rows, (16, 1)))
+    pairs = np.array([(0, 0, a, 0, 1, b) for a in range(60) for b in range(a)], dtype=np.int32)
+    ours = patch_tasks.pair_distances(descriptors, pairs, 0)
+    assert np.array_equal(ours, [euclidean(rows[a], rows[b]) for _, _, a, _, _, b in pairs])

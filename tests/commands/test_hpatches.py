@@ -26,7 +26,18 @@ def root(tmp_path: Path) -> Path:
 
 def test_tables_json_and_picture(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    words = ["evaluate", "hpatches", "sift", "root=rootsift", "--root", str(root), "--pairs", "100", "-o", str(out)]
+    words = [
+        "evaluate",
+        "hpatches",
+        r"$\foo$ [/x]=sift",
+        "root=rootsift",
+        "--root",
+        str(root),
+        "--pairs",
+        "100",
+        "-o",
+        str(out),
+    ]
     assert main(words) == 0
     printed = capsys.readouterr()
     assert "distractors in all" in printed.out  # the pool is always printed
@@ -34,7 +45,7 @@ def test_tables_json_and_picture(root: Path, tmp_path: Path, capsys: pytest.Capt
     assert "data:image/png;base64" in (out / "index.html").read_text()
     assert "38 sequences of split a are not there" in printed.err
     results = json.loads((out / "results.json").read_text())
-    assert [line["label"] for line in results["lines"]] == ["sift", "root"]
+    assert [line["label"] for line in results["lines"]] == [r"$\foo$ [/x]", "root"]
     assert set(results["lines"][0]["map"]) == {"verification", "matching", "retrieval"}
     assert "Retrieval" in (out / "table.md").read_text()
     picture = cv2.imread(str(out / "fig4.png"))

@@ -107,8 +107,8 @@ def test_retrieval_is_drawn_in_the_official_order() -> None:
 
 
 def test_no_contrast_anywhere() -> None:
-    with pytest.raises(InputError, match="retrieval needs three"):
-        draw_retrieval([np.zeros(10)])
+    drawn = draw_retrieval([np.zeros(10)])
+    assert len(drawn.queries) == len(drawn.distractors) == 0
 
 
 def write_tasks(folder: Path, **content: str) -> None:
@@ -125,6 +125,10 @@ def test_verification_files(tmp_path: Path) -> None:
     read = read_verification(tmp_path, "a", ["i_one", "v_two"], [2, 1])
     assert read is not None
     assert read.positive.tolist() == [[0, 0, 1, 0, 4, 1], [1, 1, 0, 1, 2, 0]]
+    write_tasks(tmp_path, verif_neg_inter=f"{HEADER}v_two,1,0,i_one,2,0\n{rows}")
+    both = read_verification(tmp_path, "a", ["i_one", "v_two"], [2, 1])
+    assert both is not None
+    assert [len(one) for one in both] == [2, 2, 2]  # as many of each
     only = read_verification(tmp_path, "a", ["v_two"], [1])
     assert only is not None
     assert only.inter.tolist() == [[0, 1, 0, 0, 2, 0]]
@@ -140,6 +144,7 @@ def test_verification_files(tmp_path: Path) -> None:
         (HEADER + "i_one,0,1,i_one,4,-1\n", "names patch -1 of i_one"),
         (HEADER + "i_one,0,1,i_one,6,1\n", "image beyond"),
         (HEADER + "i_one,0,99999999999,i_one,4,1\n", "beyond any patch"),
+        (HEADER + f"i_one,0,{10**30},i_one,4,1\n", "beyond any patch"),
     ],
 )
 def test_bad_verification_files_are_named(tmp_path: Path, text: str, sentence: str) -> None:
