@@ -37,8 +37,8 @@ from sdgmnet.reconstruction import database as tables
 from sdgmnet.reconstruction.densify import SIZE as DENSE_SIZE
 from sdgmnet.reconstruction.densify import densify
 from sdgmnet.reconstruction.model import ModelOptions, Photos, Place, build_model
-from sdgmnet.reconstruction.overview import draw_model
 from sdgmnet.reconstruction.own_sift import build_with_colmap
+from sdgmnet.reconstruction.page import show_model
 
 ANGLES = (5, 10, 20)  # degrees
 COLMAP = "colmap"
@@ -106,7 +106,7 @@ def run(entry: Entry, photos: PhotoSet, out: Path, options: BenchmarkOptions, te
     place = Place(out / photos.name / entry.label)
     with only_worker(place.notes, "choose another -o"):
         summary = reconstruct(entry, photos, place, out, options, tell)
-        draw_model(place, summary, f"{photos.name}, {entry.label}")
+        show_model(place, summary, f"{photos.name}, {entry.label}")
         row: dict[str, Any] = {"set": photos.name, "label": entry.label, **summary}
         if options.dense:
             row["dense"] = densify(place, options.dense_size, seed=options.seed, threads=options.threads, tell=tell)

@@ -27,7 +27,7 @@ from sdgmnet.reconstruction.copies import find_photos, plain_name
 from sdgmnet.reconstruction.densify import SIZE as DENSE_SIZE
 from sdgmnet.reconstruction.densify import densify
 from sdgmnet.reconstruction.model import INPUTS, ModelOptions, Photos, Place, build_model
-from sdgmnet.reconstruction.overview import draw_model
+from sdgmnet.reconstruction.page import show_model
 from sdgmnet.report import counting_bar, print_table
 
 CONTRAST = 0.02  # COLMAP's, at which a photo of 3000 pixels has some 20 000 keypoints
@@ -43,8 +43,9 @@ class ReconstructArguments:
         sdgmnet reconstruct photos -o model
 
     Keypoints are detected, described and matched here; COLMAP (pip install 'sdgmnet[sfm]') verifies the matches and finds
-    cameras and points. The folder then holds images/, database.db, sparse/0 (binary and text), sparse/points.ply, summary.json
-    and a picture, cloud.png; COLMAP's GUI, hloc and splatting tools open it. After a stop, start the same command again.
+    cameras and points. The folder then holds images/, database.db, sparse/0 (binary and text), sparse/points.ply, summary.json,
+    a picture, cloud.png, and a page to turn it in, cloud.html; COLMAP's GUI, hloc and splatting tools open it. After a stop,
+    start the same command again.
     """
 
     photos: tyro.conf.Positional[Path]
@@ -120,7 +121,7 @@ def main(words: list[str]) -> None:
     with only_worker(place.notes, "choose another -o"), stages() as tell:
         photos = Photos(arguments.photos, names)
         summary = build_model(place, photos, options, describe_photo, described_by, listed=listed, tell=tell)
-        draw_model(place, summary, plain_name(arguments.photos.resolve().name))
+        show_model(place, summary, plain_name(arguments.photos.resolve().name))
         if arguments.dense:
             dense = densify(place, arguments.dense_size, seed=arguments.seed, threads=arguments.threads, tell=tell)
             summary = {**summary, "dense": dense, **place.times.read()}
@@ -206,4 +207,6 @@ def report(place: Place, summary: dict[str, Any], *, as_json: bool) -> None:
     seconds, peaks = summary["seconds"], summary["peak_bytes_of"]
     spent = [[stage, f"{seconds[stage]:.1f}", f"{peaks.get(stage, 0) / 1e6:.0f}"] for stage in seconds]
     print_table(["stage", "seconds", "MB"], spent)
-    print(f"{place.folder / 'cloud.png'} shows the model; COLMAP's GUI, hloc and splatting tools open {place.folder}.")
+    print(
+        f"{place.folder / 'cloud.png'} and cloud.html show it; COLMAP's GUI, hloc and splatting tools open {place.folder}."
+    )

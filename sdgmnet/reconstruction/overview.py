@@ -2,37 +2,24 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 from matplotlib.figure import Figure
 
 from sdgmnet.files import new_file
-from sdgmnet.reconstruction.cloud import Cloud, read_ply, render_cloud
-from sdgmnet.reconstruction.mapping import POINTS
-from sdgmnet.reconstruction.model import SCENE, Place
-from sdgmnet.reconstruction.views import View, load_scene, project
+from sdgmnet.reconstruction.cloud import Cloud, render_cloud
+from sdgmnet.reconstruction.views import View, project
 
 WIDTH, HEIGHT = 1000, 760  # of each side
 FINER = 2  # drawn so many times larger, so that points and lines have soft edges
 DPI = 150
 FILLED = 0.94  # of a side, by what is shown
-KEPT = 2.0  # percent of the points at either end of an axis may lie outside: a few always fly far away
+KEPT = 3.0  # times the usual distance from the middle: what lies farther away is background, or wrong
 POINT = 2.2  # pixels
 CAMERA = (214, 39, 40)
 GROUND = (228, 230, 234)  # on which white walls and dark corners are seen
 SIDES = (("from behind the cameras", 0.0, 22.0), ("from their left", 70.0, 22.0))  # degrees around, and above
-
-
-def draw_model(place: Place, summary: dict[str, Any], name: str) -> None:
-    """cloud.png of a workspace: its largest model."""
-    title = (
-        f"{name}: {summary['registered']} of {summary['photos']} photos, {summary['points']} points, "
-        f"tracks of {summary['track_length']:.2f}, {summary['reprojection_error']:.2f} px"
-    )
-    views = load_scene(place.notes / SCENE).views
-    draw_overview(read_ply(place.sparse / POINTS), views, place.folder / "cloud.png", title)
 
 
 def draw_overview(cloud: Cloud, views: Sequence[View], path: Path | str, title: str) -> None:
@@ -69,9 +56,9 @@ def draw_side(cloud: Cloud, views: Sequence[View], around: float, above: float) 
 
 
 def usual(points: np.ndarray) -> np.ndarray:
-    """Those that lie within the usual range along every axis."""
-    low, high = np.percentile(points, [KEPT, 100 - KEPT], axis=0)
-    return points[((points >= low) & (points <= high)).all(axis=1)]
+    """Those not too far from the middle of all."""
+    away = np.linalg.norm(points - np.median(points, axis=0), axis=1)
+    return points[away <= KEPT * np.median(away)]
 
 
 def looking(views: Sequence[View], around: float, above: float) -> np.ndarray:

@@ -240,3 +240,16 @@ def test_pairs() -> None:
     assert ("00.jpg", "03.jpg") not in near
     listed = ("03 .jpg", "01 .jpg"), ("gone.jpg", "01 .jpg"), ("02 .jpg", "05 .jpg")
     assert chosen(listed, pairs="list") == [("01.jpg", "03.jpg"), ("02.jpg", "05.jpg")]
+
+
+@pytest.mark.slow
+def test_the_fountain_is_reconstructed(tmp_path: Path) -> None:
+    """Real photos at a third of their size, with few keypoints."""
+    if not os.environ.get("SDGMNET_DATA"):
+        pytest.skip("SDGMNET_DATA is not set: it names the folder with reconstruction/fountain")
+    photos = Path(os.environ["SDGMNET_DATA"]) / "reconstruction/fountain"
+    words = ["--descriptor", "rootsift", "--size", "1024", "--keypoints", "2000", "--threads", "1"]
+    assert main(["reconstruct", str(photos), "-o", str(tmp_path / "model"), *words]) == 0
+    summary = figures(tmp_path / "model")
+    assert summary["registered"] == 11
+    assert summary["points"] > 1500 and summary["track_length"] > 3.5 and summary["reprojection_error"] < 1.5
