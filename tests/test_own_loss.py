@@ -36,7 +36,9 @@ def run(line: str, folder: Path) -> TrainConfig:
     return TrainConfig.load(out / "config.json")
 
 
-@pytest.mark.parametrize(("code", "line"), zip(CODE[:3], LINES[:3], strict=True), ids=["loss", "needs", "weights"])
+@pytest.mark.parametrize(
+    ("code", "line"), list(zip(CODE[:3], LINES[:3], strict=True)), ids=["loss", "needs", "weights"]
+)
 def test_one_file_and_one_line(code: str, line: str, folder: Path) -> None:
     loss = shlex.split(line)[shlex.split(line).index("--loss") + 1]
     name = loss.split(":")[0]
