@@ -278,6 +278,7 @@ def test_bad_sequences_are_named_and_the_others_evaluated(
         assert sentence in capsys.readouterr().err and not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 def test_compact_forms_stand_beside_each_contender(sequences: Path, tmp_path: Path) -> None:
     out = tmp_path / "results"
     words = ["evaluate", "matching", "RootSIFT=rootsift", "--root", str(sequences), "--compact", "-o", str(out)]
