@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sdgmnet.benchmarks.patch_tasks import POOLS, Descriptors, matching, retrieval, type_number, verification
+from sdgmnet.benchmarks.patch_tasks import POOLS, Descriptors, matching, retrieval, verification
 from sdgmnet.benchmarks.speed import in_fresh_process
 from sdgmnet.data.hpatches import NOISES, OTHERS, TYPES
 from sdgmnet.data.hpatches_tasks import DISTRACTORS, IMAGES, PAIRS, QUERIES, Retrieval, Verification
@@ -73,7 +73,7 @@ def time_tasks(size: Size) -> dict[str, float]:
 
 def official_way(size: Size = FULL) -> dict[str, float]:
     """Seconds by task for the full size, carried over in proportion from a slice: a Python call a distance, a full sort a
-    query, noise and pool, distances from scipy where it is installed."""
+    query, noise and pool, whole curves, distances from scipy where it is installed."""
     descriptors, task, asked = synthetic(size._replace(sequences=4, pairs=SLICE_PAIRS))
     seconds = {
         "verification": _seconds(lambda: _distances(descriptors, task)) * size.pairs / SLICE_PAIRS
@@ -92,44 +92,75 @@ def _seconds(call: Callable[[], object]) -> float:
 
 
 def _distances(descriptors: Descriptors, task: Verification) -> None:
-    """Nine sets of distances, one call each."""
-    for noise in range(len(NOISES)):
-        for pairs in task:
-            first, second = (
-                descriptors.numbers(pairs[:, k], type_number(noise, pairs[:, k + 1]), pairs[:, k + 2]) for k in (0, 3)
-            )
-            for a, b in zip(first, second, strict=True):
-                np.linalg.norm(descriptors.rows[a] - descriptors.rows[b])
+    """Nine sets of distances: for each pair its descriptors are looked up by name and type, and one function is called."""
+    table = {
+        name: {kind: descriptors.of(number, place) for place, kind in enumerate(TYPES)}
+        for number, name in enumerate(descriptors.names)
+    }
+    kinds = {letter: ["ref", *(f"{letter}{image}" for image in range(1, OTHERS + 1))] for letter in NOISES.values()}
+    distance = euclidean()
+    for pairs in task:
+        found = {letter: np.empty((len(pairs), 1)) for letter in kinds}
+        rows = [(descriptors.names[s], t, p, descriptors.names[s2], t2, p2) for s, t, p, s2, t2, p2 in pairs.tolist()]
+        for row, (first, image, patch, second, other_image, other_patch) in enumerate(rows):
+            for letter, names in kinds.items():
+                a, b = table[first][names[image]][patch], table[second][names[other_image]][other_patch]
+                found[letter][row] = distance(a, b)
 
 
 def _curves(pairs: int) -> None:
-    """One sort of a cell, with its cumulative sums."""
+    """One curve of a cell with as many of each."""
     random = np.random.default_rng(0)
-    scores, labels = random.random(2 * pairs), random.random(2 * pairs) < 0.5
-    labels = labels[np.argsort(-scores, kind="mergesort")]
-    true, false = np.cumsum(labels), np.cumsum(~labels)
-    np.trapezoid(true / np.maximum(true + false, 1), true)
+    precision_over_recall(random.random(2 * pairs), (random.random(2 * pairs) < 0.5).astype(float))
+
+
+def precision_over_recall(scores: np.ndarray, labels: np.ndarray) -> float:
+    """A whole sort and whole curves, as the official function makes them."""
+    order = np.argsort(-scores, kind="mergesort")
+    scores = scores[order]
+    order = order[: np.max(np.where(scores > -np.inf)) + 1]
+    labels = labels[order]
+    true = np.hstack((0, np.cumsum(labels == 1)))
+    false = np.hstack((0, np.cumsum(labels == 0)))
+    recall = true / max(float(true[-1]), 1e-10)
+    precision = np.maximum(true, 1e-10) / np.maximum(true + false, 1e-10)
+    return float(np.trapezoid(precision, recall))
 
 
 def _matches(descriptors: Descriptors) -> None:
     """One pair of images."""
-    distance_matrix(descriptors.of(0, 0), descriptors.of(0, 1)).argmin(axis=1)
+    distances = distance_matrix(descriptors.of(0, 0), descriptors.of(0, 1))
+    nearest, numbers = distances.argmin(axis=1), np.arange(len(distances))
+    precision_over_recall(-distances[numbers, nearest], (nearest == numbers).astype(float))
 
 
 def _lists(descriptors: Descriptors, asked: Retrieval, distractors: int) -> None:
     """Queries against the whole pool: its distances, and a sort for each noise and pool size."""
-    count = min(distractors, len(descriptors.rows))
-    pool = descriptors.rows[:count]
+    pool = descriptors.rows[: min(distractors, len(descriptors.rows))]
+    others = np.arange(len(pool)) >= 0
     for sequence, patch in asked.queries:
-        far = distance_matrix(descriptors.of(int(sequence), 0)[patch : patch + 1], pool)[0]
-        for _ in NOISES:
-            entries = np.concatenate([far[:OTHERS], far])
-            labels = np.zeros(len(entries))
-            labels[:OTHERS] = 1
+        query = descriptors.of(int(sequence), 0)[patch : patch + 1]
+        far = distance_matrix(query, pool)[0]
+        for noise in range(len(NOISES)):
+            near = [
+                distance_matrix(query, descriptors.of(int(sequence), 1 + noise * OTHERS + image)[patch : patch + 1])[
+                    0, 0
+                ]
+                for image in range(OTHERS)
+            ]
+            entries = np.hstack((near, far[others]))
+            labels = np.hstack((np.ones(OTHERS), np.zeros(len(pool))))
             for size in POOLS:
-                found = labels[:size][np.argsort(entries[:size], kind="mergesort")]
-                true, false = np.cumsum(found == 1), np.cumsum(found == 0)
-                np.trapezoid(true / np.maximum(true + false, 1), true)
+                precision_over_recall(-entries[:size], labels[:size])
+
+
+def euclidean() -> Callable[[np.ndarray, np.ndarray], float]:
+    """The function that the official code calls for each pair, or numpy's where scipy is not installed."""
+    try:
+        from scipy.spatial.distance import euclidean as distance
+    except ImportError:
+        return lambda a, b: float(np.linalg.norm(a - b))
+    return distance
 
 
 def distance_matrix(a: np.ndarray, b: np.ndarray) -> np.ndarray:
