@@ -252,6 +252,12 @@ def draw_fig4(lines: list[tuple[str, list[Row]]], path: Path | str, note: str) -
         matplotlib.lines.Line2D([], [], color=colour, marker="s", linestyle="", label=noise.upper())
         for noise, colour in NOISE_COLOURS.items()
     ]
+    subsets = dict.fromkeys(row.subset for _, rows in lines for task in TASKS for row in marked_rows(rows, task))
+    handles += [
+        matplotlib.lines.Line2D([], [], color="#4d4d4d", marker=marker, linestyle="", label=SUBSET_NAMES[subset])
+        for subset, marker in SUBSET_MARKERS.items()
+        if subset in subsets
+    ]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, fontsize="small")
     figure.supxlabel(note, fontsize="x-small")
     save_figure(figure, path)
@@ -272,16 +278,6 @@ def _task_panel(axis: Axes, task: str, lines: list[tuple[str, list[Row]]]) -> No
     axis.set(xlim=(0, 100), title=f"patch {task}" if task != "matching" else "image matching", xlabel=f"{task} mAP (%)")
     axis.grid(axis="x", linestyle=":", linewidth=0.6)
     axis.set_axisbelow(True)
-    subsets = dict.fromkeys(row.subset for _, rows in lines for row in marked_rows(rows, task))
-    named = [
-        matplotlib.lines.Line2D(
-            [], [], color="#4d4d4d", marker=SUBSET_MARKERS[one], linestyle="", label=SUBSET_NAMES[one]
-        )
-        for one in subsets
-        if one in SUBSET_MARKERS
-    ]
-    if named:
-        axis.legend(handles=named, loc="lower right", fontsize="x-small", handletextpad=0.1)
 
 
 def marked_rows(rows: list[Row], task: str) -> list[Row]:
