@@ -80,6 +80,7 @@ ALLOWED = {
         "features.patches",
         "features.verify",
         "metrics",
+        "native",
         "reconstruction",
     },
     "paper": {"benchmarks", "training", "loss", "data"},

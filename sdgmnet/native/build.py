@@ -11,11 +11,12 @@ import stat
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from sdgmnet.errors import InputError
 from sdgmnet.files import new_file
 
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("trunk.cpp", "nearest.cpp"))
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("trunk.cpp", "nearest.cpp", "distances.cpp"))
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-std=c++17", "-shared", "-fPIC", "-pthread")
 
 
@@ -129,4 +130,13 @@ def _declare(loaded: ctypes.CDLL) -> ctypes.CDLL:
         pointer, count, count, pointer, pointer, threads, threads, *[pointer] * 6, count, threads
     ]  # fmt: skip
     loaded.sdgmnet_nearest.restype = None
+    problem: list[Any] = [*[pointer] * 5, *[count] * 3, ctypes.c_float]
+    loaded.sdgmnet_pair_distances.argtypes = [pointer, count, pointer, pointer, count, pointer, threads]
+    loaded.sdgmnet_pair_distances.restype = None
+    loaded.sdgmnet_distances.argtypes = [pointer, pointer, count, count, count, pointer]
+    loaded.sdgmnet_distances.restype = None
+    loaded.sdgmnet_first_nearest.argtypes = [*problem, pointer, pointer, threads]
+    loaded.sdgmnet_first_nearest.restype = None
+    loaded.sdgmnet_closer.argtypes = [*problem, pointer, count, pointer, count, pointer, threads]
+    loaded.sdgmnet_closer.restype = None
     return loaded

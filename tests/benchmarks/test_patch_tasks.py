@@ -7,9 +7,21 @@ from sdgmnet.benchmarks import patch_tasks
 from sdgmnet.benchmarks.patch_tasks import Descriptors, matching, retrieval, verification
 from sdgmnet.data.hpatches import TYPES
 from sdgmnet.data.hpatches_tasks import Retrieval, Verification
+from sdgmnet.native import distances as native
+from sdgmnet.native import double
 
 NOISES = {"easy": "e", "hard": "h", "tough": "t"}
 Table = dict[str, dict[str, np.ndarray]]
+
+
+@pytest.fixture(params=["native", "double"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """With the compiled comparisons, and without."""
+    if request.param == "double":
+        monkeypatch.setattr(native, "library", lambda: None)
+    elif native.library() is None:
+        pytest.skip("no C++ compiler is here")
+    return str(request.param)
 
 
 def tables(kind: str, seed: int, counts: tuple[int, ...] = (7, 11, 5), size: int = 6) -> Table:
@@ -137,7 +149,7 @@ def test_matching(kind: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_retrieval(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patch_tasks, "POOLS", (5, 6, 9, 15, 40))
-    monkeypatch.setattr(patch_tasks, "QUERY_ROWS", 3)
+    monkeypatch.setattr(native, "ROWS", 3)
     table = tables(kind, seed)
     random, names = np.random.default_rng(seed), list(table)
     places = [(s, p) for s, name in enumerate(names) for p in range(len(table[name]["ref"]))]
@@ -178,7 +190,7 @@ def test_one_long_descriptor_does_not_blur_the_others() -> None:
 def test_blocks_of_a_matrix_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     table = tables("ties", 1, counts=(13,))
     whole = list(matching(gathered(table)))
-    monkeypatch.setattr(patch_tasks, "BLOCK", 4)
+    monkeypatch.setattr(double, "BLOCK", 4)
     assert list(matching(gathered(table))) == whole
 
 
@@ -187,5 +199,5 @@ def test_verification_distances_are_scipys() -> None:
     rows = np.round(np.random.default_rng(0).random((60, 128)), 1).astype(np.float32)
     descriptors = Descriptors(("one",), np.array([60]), np.array([0]), np.tile(rows, (16, 1)))
     pairs = np.array([(0, 0, a, 0, 1, b) for a in range(60) for b in range(a)], dtype=np.int32)
-    ours = patch_tasks.pair_distances(descriptors, pairs, 0)
+    ours = patch_tasks.noise_distances(descriptors, pairs, 0)
     assert np.array_equal(ours, [euclidean(rows[a], rows[b]) for _, _, a, _, _, b in pairs])
