@@ -2,8 +2,8 @@
 
 Single precision decides where its error cannot matter. Of half a squared distance, ``half_a + half_b - a.b``, it is at most
 ``(D + 16) 2**-24 (half_a + half_b)`` for D numbers: D for the product, in whatever order it is summed (no product exceeds
-``half_a + half_b``), the rest for the few sums around it. Whatever is closer than that is computed in double. Where the library cannot be built, or
-products could overflow, double.py does the same by products in double.
+``half_a + half_b``), the rest for the few sums around it. Whatever is closer than that is computed in double. Where the
+library cannot be built, or products could overflow, double.py does the same by products in double.
 """
 
 from typing import Any, NamedTuple
