@@ -6,7 +6,7 @@ Keypoints are those that a set brings in the benchmark's files, or they are dete
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -31,25 +31,34 @@ from sdgmnet.features.eth import (
 )
 from sdgmnet.features.h5 import read_features
 from sdgmnet.features.images import read_gray
+from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.files import digest, read_json, write_json
 from sdgmnet.metrics import pose_auc
 from sdgmnet.reconstruction import database as tables
 from sdgmnet.reconstruction.densify import SIZE as DENSE_SIZE
 from sdgmnet.reconstruction.densify import densify
 from sdgmnet.reconstruction.model import ModelOptions, Photos, Place, build_model
-from sdgmnet.reconstruction.own_sift import build_with_colmap
+from sdgmnet.reconstruction.own_sift import build_with_colmap, detect_with_colmap
 from sdgmnet.reconstruction.page import show_model
 
 ANGLES = (5, 10, 20)  # degrees
 COLMAP = "colmap"
 
+DETECTED_AT_ONCE = 16  # photos for which one process of COLMAP is started
+MOST = {"colmap": 8192, "opencv": 12_000}  # keypoints; COLMAP counts places, several orientations each
+
 Tell = Callable[[str, int, int], None]
+Detector = Literal["colmap", "opencv"]
 
 
 @dataclass(frozen=True)
 class BenchmarkOptions:
-    keypoints: int = 12_000
+    detector: Detector = "colmap"
+    """Of keypoints where a set brings none: COLMAP's as in the benchmark's own files, or OpenCV's."""
+    keypoints: int | None = None
+    """At most so many; None is the detector's own number."""
     contrast: float = 0.02
+    """OpenCV's."""
     mutual: bool = True
     ratio: float | None = None
     cameras: Literal["auto", "one", "each"] = "each"
@@ -173,7 +182,9 @@ def _files_of(entry: Entry, photos: PhotoSet) -> Path | None:
 def _note(photos: PhotoSet, options: BenchmarkOptions) -> dict[str, Any]:
     if photos.keypoints is not None:
         return {"files": digest_of(photos.keypoints)}
-    return {"keypoints": options.keypoints, "contrast": options.contrast}
+    most = MOST[options.detector] if options.keypoints is None else options.keypoints
+    note: dict[str, Any] = {"detector": options.detector, "keypoints": most}
+    return note if options.detector == "colmap" else {**note, "contrast": options.contrast}
 
 
 def digest_of(folder: Path) -> str:
@@ -196,20 +207,27 @@ def keypoints_of(photos: PhotoSet, out: Path, options: BenchmarkOptions, tell: T
         )
     if not path.exists():
         write_json(path, note)
-    for number, name in enumerate(photos.photos):
-        tell("keypoints", number, len(photos.photos))
-        if not (folder / f"{name}.bin").exists():
-            _detect(photos.images / name, folder / f"{name}.bin", options)
+    missing = [name for name in photos.photos if not (folder / f"{name}.bin").exists()]
+    at_once = DETECTED_AT_ONCE if options.detector == "colmap" else 1
+    for start in range(0, len(missing), at_once):
+        tell("keypoints", len(photos.photos) - len(missing) + start, len(photos.photos))
+        for name, found in _detect(photos.images, missing[start : start + at_once], note, options.threads):
+            write_keypoints(folder / f"{name}.bin", found)
     tell("keypoints", len(photos.photos), len(photos.photos))
     return folder
 
 
-def _detect(photo: Path, target: Path, options: BenchmarkOptions) -> None:
-    try:
-        gray = read_gray(photo)
-    except InputError:
-        return  # told with the reason when the photos are copied
-    write_keypoints(target, find_keypoints(gray, options.keypoints, size=None, contrast=options.contrast))
+def _detect(images: Path, names: Sequence[str], note: dict[str, Any], threads: int) -> Iterator[tuple[str, Keypoints]]:
+    """Of the upright photos. One that cannot be read is left out here: the reason is told when the photos are copied."""
+    if note["detector"] == "colmap":
+        yield from detect_with_colmap(images, names, note["keypoints"], threads).items()
+        return
+    for name in names:
+        try:
+            gray = read_gray(images / name)
+        except InputError:
+            continue
+        yield name, find_keypoints(gray, note["keypoints"], size=None, contrast=note["contrast"])
 
 
 def relative_poses(place: Place, truth: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from sdgmnet.benchmarks.reconstruction import BenchmarkOptions, parse_entries, run, table
+from sdgmnet.benchmarks.reconstruction import BenchmarkOptions, Detector, parse_entries, run, table
 from sdgmnet.commands.data import print_aside
 from sdgmnet.commands.reconstruct import check_numbers, stages, use_threads
 from sdgmnet.data.photo_sets import read_photo_sets
@@ -41,10 +41,14 @@ class Arguments:
     """results.json, table.md, reconstruction.png, and a COLMAP workspace with cloud.png in SET/LABEL."""
     sets: tuple[str, ...] = ()
     """Names of the sets to use; all where none is given."""
-    keypoints: int = DEFAULT.keypoints
-    """At most so many keypoints a photo, strongest first, where a set brings none of its own."""
+    detector: Detector = DEFAULT.detector
+    """Whose keypoints all contenders describe where a set brings none: those of COLMAP's SIFT, as in the benchmark's own files, or
+    OpenCV's."""
+    keypoints: int | None = None
+    """At most so many a photo. By default 8192 places of COLMAP, the largest, many of them with several orientations; 12 000 of
+    OpenCV, the strongest."""
     contrast: float = DEFAULT.contrast
-    """Of a keypoint, at least, in OpenCV's measure."""
+    """Of OpenCV's keypoints, at least."""
     mutual: bool = True
     """Only matches that are each other's nearest."""
     ratio: float | None = None
@@ -67,7 +71,9 @@ class Arguments:
 
 def main(words: list[str]) -> None:
     arguments = tyro.cli(Arguments, prog="sdgmnet evaluate reconstruction", args=words)
-    check_numbers(arguments, keypoints=1, dense_size=64, threads=1)
+    check_numbers(arguments, dense_size=64, threads=1)
+    if arguments.keypoints is not None:
+        check_numbers(arguments, keypoints=1)
     need_pycolmap()
     if arguments.out.exists() and not arguments.out.is_dir():
         raise InputError(f"{arguments.out} is a file: give the name of a folder.")

@@ -1,9 +1,14 @@
-"""COLMAP's own pipeline, from its SIFT keypoints to its matches, in a workspace like ours: to compare with."""
+"""COLMAP's own SIFT: its keypoints alone, or its whole pipeline in a workspace like ours, to compare with."""
 
 import math
+import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sdgmnet.features.colmap import read_keypoints
+from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.files import new_file, write_json
 from sdgmnet.reconstruction import database as tables
 from sdgmnet.reconstruction.model import (
@@ -20,6 +25,28 @@ from sdgmnet.reconstruction.model import (
 from sdgmnet.reconstruction.sparse import alone, camera_groups, import_group
 
 DESCRIBED = {"descriptor": "COLMAP's SIFT and matching, by its defaults"}
+
+
+def detect_with_colmap(folder: Path, names: Sequence[str], most: int, threads: int) -> dict[str, Keypoints]:
+    """By name, in the pixels of the upright photos; what cannot be read is missing. `most` counts places: where several
+    orientations are as strong, there are several keypoints."""
+    with tempfile.TemporaryDirectory() as work:
+        log, size = Path(work) / "log.txt", {"size": sys.maxsize}
+        copies = alone(
+            "sdgmnet.reconstruction.copies:prepare_photos",
+            log,
+            folder=str(folder),
+            names=list(names),
+            work=work,
+            options=size,
+        ).result
+        if not copies["photos"]:
+            return {}
+        write_json(Path(work) / "photos.json", copies)
+        options = {"features": most, "cameras": "each", "smallest_model": 1, "threads": threads}
+        alone("sdgmnet.reconstruction.sparse:extract", log, work=work, options=options)
+        sources = {photo["name"]: photo["source"] for photo in copies["photos"]}
+        return {sources[name]: found for name, found in read_keypoints(Path(work) / "features.db").items()}
 
 
 def build_with_colmap(place: Place, photos: Photos, options: ModelOptions, tell: Tell) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from sdgmnet.benchmarks.published import published
 from sdgmnet.benchmarks.reconstruction import parse_entries, table
 from sdgmnet.cli import main
 from sdgmnet.errors import InputError
+from sdgmnet.features import colmap
 from sdgmnet.features.describe import describe
 from sdgmnet.features.eth import read_descriptors, read_keypoints, read_matches
 from sdgmnet.features.match import match
@@ -21,7 +22,7 @@ from tests.reconstruction.rendered import write_sparse_text
 
 pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install 'sdgmnet[sfm]'")
 COUNT = 4
-OPTIONS = ["--keypoints", "600", "--threads", "1"]
+OPTIONS = ["--detector", "opencv", "--keypoints", "600", "--threads", "1"]
 FIGURES = ("registered", "points", "observations", "track_length", "observations_per_image", "reprojection_error")
 
 
@@ -154,15 +155,20 @@ def test_engines_have_columns_of_their_own() -> None:
     assert all(len(line) == len(header) for line in body)
 
 
-def test_colmaps_own_pipeline_is_a_row(tmp_path: Path) -> None:
-    """With keypoints of its own, whose number it says."""
+def test_colmaps_own_pipeline_is_a_row_and_its_keypoints_are_everybodys(tmp_path: Path) -> None:
     write_photos(tmp_path / "small", 3, width=280, height=210)
-    words = ["evaluate", "reconstruction", "theirs=colmap", "--root", str(tmp_path / "small"), "--threads", "1"]
-    assert main([*words, "-o", str(tmp_path / "out")]) == 0
-    (row,) = rows(tmp_path / "out")
-    assert row["registered"] == 3 and row["points"] > 100 and row["inlier_pairs"] == 3
-    assert row["keypoints"] > 200
-    assert not (tmp_path / "out/small/keypoints").exists()
+    (tmp_path / "small/broken.jpg").write_bytes(b"no picture")
+    words = ["evaluate", "reconstruction", "theirs=colmap", "rootsift", "--root", str(tmp_path / "small")]
+    assert main([*words, "--threads", "1", "-o", str(tmp_path / "out")]) == 0
+    theirs, ours = rows(tmp_path / "out")
+    for row in (theirs, ours):
+        assert row["registered"] == 3 and row["points"] > 100 and row["inlier_pairs"] == 3
+        assert [name for name, _ in row["broken"]] == ["broken.jpg"]
+    assert ours["keypoints"] == theirs["keypoints"] > 200
+    for name, found in colmap.read_keypoints(tmp_path / "out/small/theirs/database.db").items():
+        kept = read_keypoints(tmp_path / f"out/small/keypoints/{name}.bin")
+        np.testing.assert_allclose(kept.xy, found.xy, atol=1e-4)
+        np.testing.assert_allclose(kept.angle, found.angle, atol=1e-5)
 
 
 def test_a_folder_of_files_is_no_run(tmp_path: Path) -> None:
