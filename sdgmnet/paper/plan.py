@@ -179,7 +179,7 @@ def missing(runs: Sequence[Planned], out: Path) -> list[Planned]:
 def announce(runs: Sequence[Planned], out: Path, rates: dict[tuple[str, int], float], console: Console) -> None:
     """The plan and its cost, before anything is done."""
     left = missing(runs, out)
-    console.print(f"Plan: {len(runs)} training runs, {len(runs) - len(left)} of them done before.", highlight=False)
+    console.print(f"Plan: {len(runs)} training runs, {len(runs) - len(left)} of them done before.", highlight=False, soft_wrap=True)
     for one in runs:
         state = "to do" if one in left else "done"
         if one in left and (one.find(out) / "config.json").exists():
@@ -188,6 +188,7 @@ def announce(runs: Sequence[Planned], out: Path, rates: dict[tuple[str, int], fl
             f"  {state:5}  {one.title}: {one.config.iterations} iterations, N = {one.config.batch_size}",
             highlight=False,
             markup=False,
+            soft_wrap=True,
         )
     if left:
         seconds = sum(rates[pace_key(one.config)] * one.config.iterations for one in left)
@@ -195,6 +196,7 @@ def announce(runs: Sequence[Planned], out: Path, rates: dict[tuple[str, int], fl
             f"Estimate: {duration(seconds)} for the {len(left)} missing ones, by finished runs or {TIMED_STEPS} timed steps; "
             "evaluations come on top where only steps were timed.",
             highlight=False,
+            soft_wrap=True,
         )
 
 
@@ -215,9 +217,9 @@ def run_plan(
         with run_lock(out / "runs"), Board(console, work) as board:
             for one in left:
                 result = _train_one(one, out, describe_of, console, board)
-                console.print(f"{one.title}: {_in_words(result, one)}; {board.left()}", highlight=False, markup=False)
+                console.print(f"{one.title}: {_in_words(result, one)}; {board.left()}", highlight=False, markup=False, soft_wrap=True)
     else:
-        console.print(f"Plan: {len(unique)} training runs, all done before.", highlight=False)
+        console.print(f"Plan: {len(unique)} training runs, all done before.", highlight=False, soft_wrap=True)
     return [_finished(one, out) for one in runs]
 
 

@@ -27,7 +27,7 @@ class Board:
 
     def __init__(self, console: Console, work: Sequence[tuple[str, int, float]]) -> None:
         self.work, self.number, self.step, self.steps = list(work), 0, 0, 0
-        self.correction = 1.0  # how much slower than expected, as the last run had it
+        self.took, self.expected = 0.0, 0.0  # seconds of the finished runs
         self.bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
@@ -53,8 +53,12 @@ class Board:
         return seconds - step * self.work[number][2] if number < len(self.work) else seconds
 
     def left(self) -> str:
-        seconds = self.correction * self._seconds(self.number, self.step)
-        return f"run {self.number} of {len(self.work)} done, about {duration(seconds)} left"
+        return f"run {self.number} of {len(self.work)} done, about {self._time_left()} left"
+
+    def _time_left(self) -> str:
+        """Corrected by how much longer than expected the finished runs took."""
+        correction = self.took / self.expected if self.expected > 0 else 1.0
+        return duration(correction * self._seconds(self.number, self.step))
 
     def show(self, console: Console, config: TrainConfig, out: Path, step: int) -> Display:
         self.step, self.steps = step, 0
@@ -70,12 +74,13 @@ class Board:
             description=f"run {self.number + 1} of {len(self.work)}: {title}",
             completed=self._seconds(0, 0) - left,
             news=f"{step}/{iterations}  {news}",
-            left=f"about {duration(self.correction * left)} left",
+            left=f"about {self._time_left()} left",
         )
 
     def finish_run(self, seconds: float) -> None:
         if self.steps:
-            self.correction = seconds / self.steps / max(self.work[self.number][2], 1e-9)
+            self.took += seconds
+            self.expected += self.steps * self.work[self.number][2]
         self.number, self.step, self.steps = self.number + 1, 0, 0
 
 
