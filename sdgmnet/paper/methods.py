@@ -1,4 +1,4 @@
-"""The methods of Table 1 and the frameworks of Fig. 6 (c): label, recipe and the one colour each has in every figure."""
+"""The methods of Table 1 and the frameworks of Fig. 6 (c): what they are called, and which recipe trains them."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,29 +10,23 @@ class Method(NamedTuple):
     label: str
     recipe: str | None  # None: hand-made, nothing to train
     preset: str
-    colour: str
 
 
 # Rows in the order of Table 1. The FRN rows differ in their loss alone; the others are as their own papers have them.
 METHODS = {
-    "sift": Method("SIFT", None, "", "#7f7f7f"),
-    "tfeat": Method("TFeat", "tfeat", "native", "#8c564b"),
-    "l2net": Method("L2Net", "l2net", "native", "#bcbd22"),
-    "hardnet": Method("HardNet", "hardnet", "native", "#2ca02c"),
-    "cdfdesc": Method("CDFDesc", "cdfdesc", "native", "#17becf"),
-    "sosnet": Method("SOSNet", "sosnet", "native", "#9467bd"),
-    "hardnet+frn": Method("HardNet+FRN", "hardnet+frn", "sdgm", "#222222"),
-    "hynet": Method("HyNet", "hynet", "sdgm", "#d62728"),
-    "sdgmnet": Method("SDGMNet", "sdgmnet", "sdgm", "#1f77b4"),
+    "sift": Method("SIFT", None, ""),
+    "tfeat": Method("TFeat", "tfeat", "native"),
+    "l2net": Method("L2Net", "l2net", "native"),
+    "hardnet": Method("HardNet", "hardnet", "native"),
+    "cdfdesc": Method("CDFDesc", "cdfdesc", "native"),
+    "sosnet": Method("SOSNet", "sosnet", "native"),
+    "hardnet+frn": Method("HardNet+FRN", "hardnet+frn", "sdgm"),
+    "hynet": Method("HyNet", "hynet", "sdgm"),
+    "sdgmnet": Method("SDGMNet", "sdgmnet", "sdgm"),
 }
 
-# Fig. 6 (c): self weight, then -PA and +PA. The last one is SDGMNet.
-ABLATION = {
-    "theta": ("&θ", "#e6ab02"),
-    "s": ("&s", "#e7298a"),
-    "l2": ("&l₂", "#66a61e"),
-    "af": ("&AF", METHODS["sdgmnet"].colour),
-}
+# Fig. 6 (c): self weights, each trained with -PA and +PA. The last one with +PA is SDGMNet.
+ABLATION = {"theta": "&θ", "s": "&s", "l2": "&l₂", "af": "&AF"}
 
 # What a small run needs otherwise than its recipe says, by method; stated in captions.
 SMALL_SETTINGS: dict[str, dict[str, Any]] = {}

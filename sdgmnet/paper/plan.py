@@ -179,7 +179,11 @@ def missing(runs: Sequence[Planned], out: Path) -> list[Planned]:
 def announce(runs: Sequence[Planned], out: Path, rates: dict[tuple[str, int], float], console: Console) -> None:
     """The plan and its cost, before anything is done."""
     left = missing(runs, out)
-    console.print(f"Plan: {len(runs)} training runs, {len(runs) - len(left)} of them done before.", highlight=False, soft_wrap=True)
+    console.print(
+        f"Plan: {len(runs)} training runs, {len(runs) - len(left)} of them done before.",
+        highlight=False,
+        soft_wrap=True,
+    )
     for one in runs:
         state = "to do" if one in left else "done"
         if one in left and (one.find(out) / "config.json").exists():
@@ -217,7 +221,12 @@ def run_plan(
         with run_lock(out / "runs"), Board(console, work) as board:
             for one in left:
                 result = _train_one(one, out, describe_of, console, board)
-                console.print(f"{one.title}: {_in_words(result, one)}; {board.left()}", highlight=False, markup=False, soft_wrap=True)
+                console.print(
+                    f"{one.title}: {_in_words(result, one)}; {board.left()}",
+                    highlight=False,
+                    markup=False,
+                    soft_wrap=True,
+                )
     else:
         console.print(f"Plan: {len(unique)} training runs, all done before.", highlight=False, soft_wrap=True)
     return [_finished(one, out) for one in runs]

@@ -10,12 +10,13 @@ import matplotlib.ticker
 import numpy as np
 from matplotlib.axes import Axes
 
+from sdgmnet.paper.colours import COLOURS
 from sdgmnet.paper.figures import new_figure
 from sdgmnet.paper.groups import Group
 from sdgmnet.paper.methods import METHODS
 from sdgmnet.paper.printed import TABLE1, TABLE1_COLUMNS
+from sdgmnet.paper.printing import PAGE, printed, save_print
 from sdgmnet.paper.results import WAYS, Cells, Result
-from sdgmnet.paper.style import PAGE, journal, save_both
 
 Key = tuple[str, str, int]  # method, group trained on, seed
 MARKERS = {"best": "<", "last ten": "o", "last": "|"}
@@ -120,9 +121,8 @@ def way_table(lines: Sequence[Line], way: str, groups: Sequence[Group]) -> tuple
 
 def paper_table(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
     body = [
-        [METHODS[line.method].label, *(f"{cell:.2f}" for cell in TABLE1[line.method].cells), f"{printed.mean:.2f}"]
-        for line in lines
-        for printed in [TABLE1[line.method]]
+        [METHODS[one].label, *(f"{cell:.2f}" for cell in TABLE1[one].cells), f"{TABLE1[one].mean:.2f}"]
+        for one in (line.method for line in lines)
     ]
     return ["train→test (%)", *TABLE1_COLUMNS, "mean"], body
 
@@ -145,11 +145,11 @@ def content(lines: Sequence[Line]) -> list[dict[str, Any]]:
 
 def draw_table1(lines: Sequence[Line], path: Path, data: str) -> list[Path]:
     """Means of all cells: ours by the three ways of counting, the paper's beside it on its own scale."""
-    with journal():
+    with printed():
         figure, axes = new_figure(1, 2, PAGE, 0.9 + 0.22 * len(lines))
         ours, theirs = axes[0]
         for place, line in enumerate(lines):
-            colour = METHODS[line.method].colour
+            colour = COLOURS[line.method]
             theirs.plot(np.mean(TABLE1[line.method].cells), place, marker="D", color=colour, markersize=4)
             if METHODS[line.method].recipe is None:
                 ours.plot(100 * line.means["last"][0], place, marker="s", color=colour, markersize=4)
@@ -175,7 +175,7 @@ def draw_table1(lines: Sequence[Line], path: Path, data: str) -> list[Path]:
             )
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
-        return save_both(figure, path)
+        return save_print(figure, path)
 
 
 def _finish(axis: Axes, lines: Sequence[Line], title: str) -> None:
