@@ -39,6 +39,7 @@ COMMANDS: dict[str, Command] = {
         "sdgmnet.commands.evaluate_reconstruction:main",
         "What COLMAP reconstructs from each descriptor's matches (Table 5).",
     ),
+    "paper table1": Command("sdgmnet.commands.paper:table1", "Table 1: FPR@95 of nine methods, trained as needed."),
     "data phototour": Command(
         "sdgmnet.commands.data:phototour", "UBC PhotoTour: convert original folders, or fetch them."
     ),

@@ -39,10 +39,12 @@ def train(
     resume: bool = False,
     sources: Sources | None = None,
     console: Console | None = None,
+    show: Callable[[Console, TrainConfig, Path, int], Display] = Display,
 ) -> dict[str, Any]:
     """Train, or go on training, in the folder `out`; returns what is also written there as results.json.
 
-    `sources` are the opened sets where the caller has them; otherwise `config.data` and `config.holdout` say which.
+    `sources` are the opened sets where the caller has them; otherwise `config.data` and `config.holdout` say which. `show`
+    makes what a person sees of the run, given its first step.
     """
     out, console = Path(out), console or Console(stderr=True)
     with ExitStack() as held:
@@ -60,7 +62,7 @@ def train(
             held.enter_context(run_lock(out))
             _refuse_old_run(out)
             log = _begin(run, sources, out)
-        with Display(console, config, out, run.step) as display, stop_signals() as stopping:
+        with show(console, config, out, run.step) as display, stop_signals() as stopping:
             display.introduce(sources, run.device, run.sampler.pools(config.batch_size).left_out)
             try:
                 last = _iterate(run, sources.test, out, log, display, stopping)

@@ -193,6 +193,8 @@ def evaluate(run: Run, tests: Sequence[PatchSet]) -> dict[str, float]:
         distances, labels = pair_distances(
             lambda p: describe_patches(run.encoder, p, engine=engine), patchset.patches, pairs
         )
+        if not np.isfinite(distances).all():  # finite weights may still give descriptors that are not
+            raise Diverged(f"the descriptors of {patchset.name} are not finite")
         scores[patchset.name] = fpr_at_recall(distances, labels)
     return {**scores, "mean": float(np.mean(list(scores.values())))}
 

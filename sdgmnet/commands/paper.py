@@ -1,0 +1,221 @@
+"""`sdgmnet paper ...` for tables and figures that need several trained runs."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+
+from sdgmnet.benchmarks import phototour
+from sdgmnet.contenders import parse_contender
+from sdgmnet.errors import InputError
+from sdgmnet.files import read_json, write_json, write_text
+from sdgmnet.handcrafted import SIFT_VARIANT, sift
+from sdgmnet.paper import table1 as first
+from sdgmnet.paper.groups import Group, open_groups
+from sdgmnet.paper.methods import METHODS, SMALL_SETTINGS, demand_methods
+from sdgmnet.paper.plan import (
+    Budget,
+    DescribeFn,
+    Planned,
+    announce,
+    check,
+    plan_method,
+    run_plan,
+    seconds_per_iteration,
+)
+from sdgmnet.paper.printed import TABLE1_NOTE
+from sdgmnet.paper.results import WAY_NAMES, WAYS, Cells, Result, by_group
+from sdgmnet.report import Section, markdown, print_table
+from sdgmnet.training.config import EPOCHS, PAPER_ITERATIONS
+
+SMALL = Budget(iterations=400, batch_size=256, checkpoints=20, checkpoint_pairs=4000, small=True)
+FULL = Budget(iterations=PAPER_ITERATIONS, batch_size=None, checkpoints=EPOCHS, checkpoint_pairs=None, small=False)
+
+
+@dataclass(frozen=True)
+class PlanArguments:
+    """What all commands that train have in common."""
+
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+    """Folder for the results and, in runs/, the trained runs. Commands with the same folder share them."""
+    groups: tuple[str, ...] = ()
+    """Groups of scenes as NAME=FOLDER,FOLDER: PatchSets, or folders of such. Trained on one, tested on the others."""
+    phototour: Path | None = None
+    """Instead: a folder with PhotoTour's liberty, notredame and yosemite."""
+    scale: Literal["small", "full"] = "small"
+    """small: 400 iterations, N = 256, for all methods. full: 200 K iterations, each method's own batch size."""
+    iterations: int | None = None
+    """Other than the scale says."""
+    batch_size: int | None = None
+    """Other than the scale says."""
+    checkpoint_pairs: int | None = None
+    """Test pairs, of all scenes together, to evaluate each checkpoint on; small: 4000, full: all."""
+    plan: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print what would be trained and how long it would take, and do nothing."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print JSON instead of tables."""
+
+    def budget(self) -> Budget:
+        given = SMALL if self.scale == "small" else FULL
+        for name in ("iterations", "batch_size", "checkpoint_pairs"):
+            value = getattr(self, name)
+            if value is not None and value < 2:
+                raise InputError(f"--{name.replace('_', '-')} must be at least 2, not {value}.")
+        return Budget(
+            self.iterations or given.iterations,
+            self.batch_size or given.batch_size,
+            given.checkpoints,
+            self.checkpoint_pairs or given.checkpoint_pairs,
+            given.small,
+        )
+
+    def opened(self) -> list[Group]:
+        return open_groups(self.groups, self.phototour, progress=True)
+
+    def data_sentence(self, groups: Sequence[Group]) -> str:
+        parts = [
+            f"{group.name} = {', '.join(one.name for one in group.train)} ({group.pairs} test pairs)"
+            for group in groups
+        ]
+        drawn = [name for group in groups for name in group.drawn]
+        kind = (
+            "UBC PhotoTour's subsets"
+            if self.phototour is not None
+            else "Groups of scenes made from photos, not PhotoTour"
+        )
+        drawn_sentence = f" Test pairs drawn here with a fixed seed: {', '.join(drawn)}." if drawn else ""
+        return f"{kind}: {'; '.join(parts)}. A group's score is the mean over its scenes.{drawn_sentence}"
+
+
+@dataclass(frozen=True)
+class Table1Arguments(PlanArguments):
+    """Table 1: FPR@95 of nine methods, trained on one group of scenes and tested on the others.
+
+    Prints the plan and its cost, trains what is missing, and writes table1.md, .json, .png and .pdf. Ctrl-C stops it; the same
+    command goes on, and no finished run is trained twice.
+
+        sdgmnet paper table1 --groups A=sets/castle,sets/dog B=sets/rock C=sets/temple -o paper
+        sdgmnet paper table1 --phototour ubc --scale full -o paper
+    """
+
+    methods: tuple[str, ...] = tuple(METHODS)
+    """Rows, by recipe."""
+    seeds: int = 1
+    """Trainings of each method on each group."""
+    best_seeds: int = 1
+    """The same for the three methods that turn out best, by the mean of the last ten checkpoints."""
+
+
+def table1(words: list[str]) -> None:
+    arguments = tyro.cli(Table1Arguments, prog="sdgmnet paper table1", args=words)
+    methods, budget, out = demand_methods(arguments.methods), arguments.budget(), arguments.out
+    for name, value in (("--seeds", arguments.seeds), ("--best-seeds", arguments.best_seeds)):
+        if value < 1:
+            raise InputError(f"{name} must be at least 1, not {value}.")
+    groups, console = arguments.opened(), Console(stderr=True)
+    learned = [name for name in methods if METHODS[name].recipe is not None]
+    runs = _table1_runs(learned, groups, budget, range(arguments.seeds))
+    more = range(arguments.seeds, max(arguments.seeds, arguments.best_seeds))
+    if more and learned:
+        count = len(more) * min(first.BEST_ROWS, len(learned)) * len(groups)
+        console.print(f"After these, {count} runs more: further seeds of the three best methods.", highlight=False)
+    if arguments.plan:
+        only_plan(runs, out, console)
+        return
+    results = run_keyed(runs, out, console)
+    lines = [first.learned_line(name, results, groups) for name in learned]
+    if more:
+        results |= run_keyed(_table1_runs(first.best_methods(lines), groups, budget, more), out, console)
+        lines = [first.learned_line(name, results, groups) for name in learned]
+    if "sift" in methods:
+        lines.insert(0, first.fixed_line("sift", sift_scores(groups, out, console), groups))
+    deliver_table1(arguments, groups, lines)
+
+
+def deliver_table1(arguments: Table1Arguments, groups: Sequence[Group], lines: Sequence[first.Line]) -> None:
+    budget = arguments.budget()
+    presets = {
+        kind: ", ".join(METHODS[line.method].label for line in lines if METHODS[line.method].preset == kind)
+        for kind in ("native", "sdgm")
+    }
+    changed = {METHODS[name].label: settings for name, settings in SMALL_SETTINGS.items() if budget.small}
+    sentences = [
+        f"FPR@95 in %, lower is better. {arguments.data_sentence(groups)}",
+        f"{budget.sentence()}.",
+        f"Networks, optimisers and augmentations of their own papers, schedules stretched to the run: {presets['native']}."
+        if presets["native"]
+        else "",
+        f"All as SDGMNet, only the loss differs: {presets['sdgm']}." if presets["sdgm"] else "",
+        f"Changed at this scale: {json.dumps(changed)}." if changed else "",
+        f"SIFT: {SIFT_VARIANT}; on all pairs." if any(line.method == "sift" for line in lines) else "",
+        "± is the standard deviation over the seeds.",
+    ]
+    caption = " ".join(sentence for sentence in sentences if sentence)
+    notes = [sentence for line in lines for sentence in line.diverged]
+    sections = [
+        Section("Table 1: mean over all cells", caption, *first.summary_table(lines)),
+        *(Section(f"Table 1: {WAY_NAMES[way]}", "", *first.way_table(lines, way, groups)) for way in WAYS),
+        Section("Table 1 as printed in the paper", TABLE1_NOTE, *first.paper_table(lines)),
+    ]
+    results = {
+        "caption": caption,
+        "budget": vars(budget),
+        "groups": {group.name: [one.name for one in group.train] for group in groups},
+        "rows": first.content(lines),
+    }
+    deliver_paper(arguments.out, "table1", results, sections, arguments.json, notes)
+    kind = "PhotoTour" if arguments.phototour is not None else "groups of own scenes"
+    first.draw_table1(lines, arguments.out / "table1", f"{kind}, {budget.iterations} iterations")
+
+
+def _table1_runs(methods: Sequence[str], groups: Sequence[Group], budget: Budget, seeds: range) -> list[Planned]:
+    return [plan_method(name, group, groups, budget, seed) for seed in seeds for group in groups for name in methods]
+
+
+def run_keyed(runs: Sequence[Planned], out: Path, console: Console) -> dict[first.Key, Result]:
+    results = run_plan(runs, out, describe_with, console)
+    return {(one.method, one.train.name, one.config.seed): result for one, result in zip(runs, results, strict=True)}
+
+
+def only_plan(runs: Sequence[Planned], out: Path, console: Console) -> None:
+    check(runs)
+    announce(runs, out, seconds_per_iteration(runs, out), console)
+
+
+def describe_with(weights: Path) -> DescribeFn:
+    return parse_contender(str(weights)).describe
+
+
+def sift_scores(groups: Sequence[Group], out: Path, console: Console) -> Cells:
+    """FPR@95 of SIFT on all test pairs of each group; kept, by the data."""
+    scores: dict[str, float] = {}
+    for group in groups:
+        for patchset, (_, digest) in zip(group.test, group.test_identity, strict=True):
+            path = out / "runs" / f"sift-{patchset.name}-{digest}.json"
+            if not path.exists():
+                console.print(f"SIFT on {patchset.name}", highlight=False, markup=False)
+                (row,) = phototour.run(sift, [patchset])
+                write_json(path, {"fpr95": row.fpr95, "pairs": row.pairs, "sift": SIFT_VARIANT})
+            scores[patchset.name] = float(read_json(path)["fpr95"])
+    return by_group(scores, groups)
+
+
+def deliver_paper(
+    out: Path, name: str, results: Any, sections: Sequence[Section], as_json: bool, notes: Sequence[str] = ()
+) -> None:
+    """Tables on the terminal, NAME.md and NAME.json in the folder."""
+    if as_json:
+        print(json.dumps(results, indent=2))
+    else:
+        for one in sections:
+            print_table(one.header, one.body, one.heading)
+            if one.text:
+                print(one.text, end="\n\n")
+    parts = [f"## {one.heading}\n\n{one.text}\n\n{markdown(one.header, one.body)}" for one in sections]
+    remarks = "".join(f"- {note}\n" for note in notes)
+    write_text(out / f"{name}.md", "\n".join(parts) + (f"\nDid not get to their end:\n\n{remarks}" if remarks else ""))
+    write_json(out / f"{name}.json", results)

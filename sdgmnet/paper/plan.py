@@ -1,0 +1,299 @@
+"""Training runs that a table or figure needs: done one after another, each once, through interruptions.
+
+A run's folder is named by a digest of its configuration and of its data, so that any command finds what any other trained.
+"""
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from sdgmnet.benchmarks import phototour
+from sdgmnet.data.batches import PairSampler
+from sdgmnet.data.patchset import some_pairs
+from sdgmnet.data.sources import Sources
+from sdgmnet.errors import InputError, Interrupted, TrainingStopped
+from sdgmnet.files import read_json
+from sdgmnet.paper.groups import Group
+from sdgmnet.paper.methods import METHODS, SMALL_SETTINGS
+from sdgmnet.paper.progress import Board, duration
+from sdgmnet.paper.results import FILE, Result, best, last_ten, mean_of, read_result
+from sdgmnet.training.checkpoint import run_lock
+from sdgmnet.training.config import TrainConfig
+from sdgmnet.training.log import read_log
+from sdgmnet.training.loop import train
+from sdgmnet.training.recipes import settings_of
+from sdgmnet.training.run import Diverged, iterate_once, start
+
+DescribeFn = Callable[[np.ndarray], np.ndarray]
+NOT_IN_DIGEST = ("data", "holdout", "checkpoint_every", "tensorboard")  # places, and what changes no bits
+TIMED_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What every learned method gets."""
+
+    iterations: int
+    batch_size: int | None  # None: each recipe's own
+    checkpoints: int  # evaluations along a run
+    checkpoint_pairs: int | None  # of all test scenes together, at each of them; None: all pairs
+    small: bool  # whether SMALL_SETTINGS apply
+
+    def sentence(self) -> str:
+        batch = "each method's own batch size" if self.batch_size is None else f"N = {self.batch_size}"
+        pairs = "all test pairs" if self.checkpoint_pairs is None else f"{self.checkpoint_pairs} test pairs in all"
+        return (
+            f"{self.iterations} iterations for every learned method, {batch}; {self.checkpoints} checkpoints along each run, "
+            f"evaluated on {pairs}, the last also on all of them"
+        )
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One training run: on a group, tested on the others."""
+
+    method: str  # a method of Table 1, or any name for it
+    config: TrainConfig
+    train: Group
+    tests: tuple[Group, ...]
+
+    @property
+    def title(self) -> str:
+        return f"{self.method} on {self.train.name}, seed {self.config.seed}"
+
+    def digest(self) -> str:
+        config = {name: value for name, value in asdict(self.config).items() if name not in NOT_IN_DIGEST}
+        tests = sorted(one for group in self.tests for one in group.test_identity)
+        content = json.dumps(
+            {"config": config, "train": sorted(self.train.train_identity), "test": tests}, sort_keys=True
+        )
+        return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+    def folder(self, out: Path) -> Path:
+        readable = "".join(sign if sign.isalnum() or sign in "+-.=" else "-" for sign in self.method)
+        return out / "runs" / f"{readable}-{self.train.name}-s{self.config.seed}-{self.digest()}"
+
+    def find(self, out: Path) -> Path:
+        """Its folder, also where another command has called it otherwise: the digest counts."""
+        known = sorted((out / "runs").glob(f"*-{self.digest()}"))
+        return known[0] if known else self.folder(out)
+
+    def sources(self) -> Sources:
+        return Sources(list(self.train.train), [one for group in self.tests for one in group.test])
+
+
+def plan_run(
+    method: str,
+    recipe: str,
+    preset: str,
+    group: Group,
+    groups: Sequence[Group],
+    budget: Budget,
+    seed: int,
+    **overrides: Any,
+) -> Planned:
+    """The recipe in the budget. `overrides` are settings that a sweep varies."""
+    tests = tuple(one for one in groups if one.name != group.name)
+    sets = sum(len(one.test) for one in tests)
+    settings: dict[str, Any] = {
+        "iterations": budget.iterations,
+        "evaluations": budget.checkpoints,
+        "evaluation_pairs": None if budget.checkpoint_pairs is None else max(2, budget.checkpoint_pairs // sets),
+        "seed": seed,
+        "data": tuple(folder for one in groups for folder in one.folders),
+        "holdout": tuple(one.name for other in tests for one in other.test),
+        **({} if budget.batch_size is None else {"batch_size": budget.batch_size}),
+        **(SMALL_SETTINGS.get(method, {}) if budget.small else {}),
+        **overrides,
+    }
+    return Planned(method, replace(settings_of(recipe, preset), **settings), group, tests)
+
+
+def plan_method(name: str, group: Group, groups: Sequence[Group], budget: Budget, seed: int) -> Planned:
+    """A learned row of Table 1."""
+    method = METHODS[name]
+    if method.recipe is None:
+        raise InputError(f"{method.label} is not trained.")
+    return plan_run(name, method.recipe, method.preset, group, groups, budget, seed)
+
+
+def check(runs: Sequence[Planned]) -> None:
+    """Refuse what could not be trained before anything is."""
+    seen = set()
+    for one in runs:
+        config = one.config
+        key = (one.train.name, config.batch_size, config.balance, config.views, config.carried)
+        if key not in seen:
+            seen.add(key)
+            sampler = PairSampler(
+                one.train.train, config.seed, balance=config.balance, views=config.views, carried=config.carried
+            )
+            try:
+                sampler.check_batch_size(config.batch_size)
+            except InputError as error:
+                raise InputError(f"group {one.train.name}: {error}") from error
+
+
+def seconds_per_iteration(runs: Sequence[Planned], out: Path) -> dict[tuple[str, int], float]:
+    """By encoder and batch size: as finished runs had it, otherwise by a few timed steps."""
+    found: dict[tuple[str, int], list[float]] = {}
+    for path in sorted((out / "runs").glob(f"*/{FILE}")):
+        content = read_json(path)
+        if content.get("diverged") is None and content.get("seconds_per_iteration"):
+            key = (content["config"]["encoder"], content["config"]["batch_size"])
+            found.setdefault(key, []).append(content["seconds_per_iteration"])
+    rates = {key: float(np.median(many)) for key, many in found.items()}
+    for one in runs:
+        if pace_key(one.config) not in rates and read_result(one.find(out), one.digest()) is None:
+            rates[pace_key(one.config)] = time_steps(one)
+    return rates
+
+
+def pace_key(config: TrainConfig) -> tuple[str, int]:
+    return config.encoder, config.batch_size
+
+
+def time_steps(one: Planned) -> float:
+    run, times = start(one.config, one.train.train), []
+    with suppress(Diverged):  # its own row will say so
+        for _ in range(TIMED_STEPS + 1):
+            begun = time.monotonic()
+            iterate_once(run)
+            times.append(time.monotonic() - begun)
+    return min(times, default=0.0)
+
+
+def missing(runs: Sequence[Planned], out: Path) -> list[Planned]:
+    return [one for one in runs if read_result(one.find(out), one.digest()) is None]
+
+
+def announce(runs: Sequence[Planned], out: Path, rates: dict[tuple[str, int], float], console: Console) -> None:
+    """The plan and its cost, before anything is done."""
+    left = missing(runs, out)
+    console.print(
+        f"Plan: {len(runs)} training runs, {len(runs) - len(left)} of them done before.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    for one in runs:
+        state = "to do" if one in left else "done"
+        if one in left and (one.find(out) / "config.json").exists():
+            state = "begun"
+        console.print(
+            f"  {state:5}  {one.title}: {one.config.iterations} iterations, N = {one.config.batch_size}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+    if left:
+        seconds = sum(rates[pace_key(one.config)] * one.config.iterations for one in left)
+        console.print(
+            f"Estimate: {duration(seconds)} for the {len(left)} missing ones, by finished runs or {TIMED_STEPS} timed steps; "
+            "evaluations come on top where only steps were timed.",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def run_plan(
+    runs: Sequence[Planned], out: Path, describe_of: Callable[[Path], DescribeFn], console: Console
+) -> list[Result]:
+    """The results of all runs, in their order. What is finished is read, what was begun goes on, the rest is trained.
+
+    describe_of: from a file of weights to what describes patches with them.
+    """
+    unique = list({one.digest(): one for one in runs}.values())
+    left = missing(unique, out)
+    if left:
+        check(left)
+        rates = seconds_per_iteration(left, out)
+        announce(unique, out, rates, console)
+        work = [(one.title, one.config.iterations, rates[pace_key(one.config)]) for one in left]
+        with run_lock(out / "runs"), Board(console, work) as board:
+            for one in left:
+                result = _train_one(one, out, describe_of, console, board)
+                console.print(
+                    f"{one.title}: {_in_words(result, one)}; {board.left()}",
+                    highlight=False,
+                    markup=False,
+                    soft_wrap=True,
+                )
+    else:
+        console.print(f"Plan: {len(unique)} training runs, all done before.", highlight=False, soft_wrap=True)
+    return [_finished(one, out) for one in runs]
+
+
+def _finished(one: Planned, out: Path) -> Result:
+    result = read_result(one.find(out), one.digest())
+    if result is None:
+        raise InputError(f"{one.find(out)} went away while the plan was run: start the same command again.")
+    return result
+
+
+def _train_one(
+    one: Planned, out: Path, describe_of: Callable[[Path], DescribeFn], console: Console, board: Board
+) -> Result:
+    folder = one.find(out)
+    begun, resume = time.monotonic(), (folder / "config.json").exists()
+    config = TrainConfig.load(folder / "config.json") if resume else one.config
+    if not resume:  # a start that was cut off before it was whole
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    try:
+        train(config, folder, resume=resume, sources=one.sources(), console=console, show=board.show)
+    except Interrupted as stopped:
+        where = str(stopped).partition(";")[0]
+        raise Interrupted(f"{one.title}: {where}; the same command goes on from there.") from stopped
+    except TrainingStopped as stopped:
+        result = _result(one, folder, {}, time.monotonic() - begun, board.steps, diverged=_reason(stopped, folder))
+    else:
+        describe = describe_of(folder / "last.safetensors")
+        rows = phototour.run(describe, one.sources().test)
+        scores = {row.test: row.fpr95 for row in rows if row.fpr95 is not None}
+        result = _result(one, folder, scores, time.monotonic() - begun, board.steps)
+    result.save(folder)
+    shutil.rmtree(folder / "checkpoints")  # the run is over: its weights and its log stay
+    board.finish_run(time.monotonic() - begun)
+    return result
+
+
+def _result(
+    one: Planned, folder: Path, last: dict[str, float], seconds: float, steps: int, diverged: str | None = None
+) -> Result:
+    config, tests = one.config, one.sources().test
+    lines = [line for line in read_log(folder / "log.jsonl", "evaluation") if line["step"] > 0]
+    return Result(
+        name=one.title,
+        digest=one.digest(),
+        config={key: value for key, value in asdict(config).items() if key not in NOT_IN_DIGEST},
+        trained_on=[patchset.name for patchset in one.train.train],
+        checkpoints=[
+            {"step": line["step"], "fpr95": {patchset.name: line["fpr95"][patchset.name] for patchset in tests}}
+            for line in lines
+        ],
+        checkpoint_pairs={patchset.name: len(some_pairs(patchset, config.most_evaluation_pairs)) for patchset in tests},
+        last=last,
+        pairs={patchset.name: len(some_pairs(patchset, None)) for patchset in tests},
+        seconds_per_iteration=seconds / max(steps, 1),
+        diverged=diverged,
+    )
+
+
+def _reason(stopped: TrainingStopped, folder: Path) -> str:
+    """Without the place on this machine."""
+    return str(stopped).partition(" The last checkpoint")[0].replace(str(folder), folder.name)
+
+
+def _in_words(result: Result, one: Planned) -> str:
+    if result.diverged is not None:
+        return f"diverged ({result.diverged})"
+    best_mean, late_mean = mean_of(best(result, one.tests)), mean_of(last_ten(result, one.tests))
+    return f"FPR@95 best {100 * best_mean:.2f} %, last ten {100 * late_mean:.2f} %"

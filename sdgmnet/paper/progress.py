@@ -1,0 +1,115 @@
+"""Progress over a whole plan: one bar for all runs, with what the present one is doing and when all will be done."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from sdgmnet.data.sources import Sources
+from sdgmnet.training.config import TrainConfig
+from sdgmnet.training.display import Display
+
+
+def duration(seconds: float) -> str:
+    minutes = int(seconds // 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes} min {int(seconds % 60):02d} s" if minutes else f"{int(seconds)} s"
+
+
+class Board:
+    """work: of each run its title, iterations and the seconds that an iteration is expected to take."""
+
+    def __init__(self, console: Console, work: Sequence[tuple[str, int, float]]) -> None:
+        self.work, self.number, self.step, self.steps = list(work), 0, 0, 0
+        self.took, self.expected = 0.0, 0.0  # seconds of the finished runs
+        self.bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=30),
+            TextColumn("{task.fields[news]}", markup=False),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}", markup=False),
+            console=console,
+        )
+        self.task = self.bar.add_task("", total=self._seconds(0, 0), news="", left="")
+
+    def __enter__(self) -> "Board":
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def _seconds(self, number: int, step: int) -> float:
+        """Expected from a step of a run to the end of the plan."""
+        seconds = sum(iterations * each for _, iterations, each in self.work[number:])
+        return seconds - step * self.work[number][2] if number < len(self.work) else seconds
+
+    def left(self) -> str:
+        return f"run {self.number} of {len(self.work)} done, about {self._time_left()} left"
+
+    def _time_left(self) -> str:
+        """Corrected by how much longer than expected the finished runs took."""
+        correction = self.took / self.expected if self.expected > 0 else 1.0
+        return duration(correction * self._seconds(self.number, self.step))
+
+    def show(self, console: Console, config: TrainConfig, out: Path, step: int) -> Display:
+        self.step, self.steps = step, 0
+        return RunInPlan(self, config)
+
+    def advance(self, step: int, news: str) -> None:
+        title, iterations, _ = self.work[self.number]
+        self.steps += step - self.step
+        self.step = step
+        left = self._seconds(self.number, step)
+        self.bar.update(
+            self.task,
+            description=f"run {self.number + 1} of {len(self.work)}: {title}",
+            completed=self._seconds(0, 0) - left,
+            news=f"{step}/{iterations}  {news}",
+            left=f"about {self._time_left()} left",
+        )
+
+    def finish_run(self, seconds: float) -> None:
+        if self.steps:
+            self.took += seconds
+            self.expected += self.steps * self.work[self.number][2]
+        self.number, self.step, self.steps = self.number + 1, 0, 0
+
+
+class RunInPlan(Display):
+    """What the loop tells, shown in the plan's bar."""
+
+    def __init__(self, board: Board, config: TrainConfig) -> None:
+        self.board, self.config, self.score = board, config, ""
+        self.rate, self.ready = 0.0, time.monotonic()
+
+    def __enter__(self) -> "RunInPlan":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        return None
+
+    def introduce(self, sources: Sources, device: torch.device, left_out: dict[str, int]) -> None:
+        return None
+
+    def advance(self, step: int, value: float, report: Any) -> None:
+        self.board.advance(step, f"loss {value:+.3f}{self.score}")
+
+    def scalars(self, step: int, line: dict[str, float]) -> None:
+        return None
+
+    def evaluated(self, step: int, scores: dict[str, float]) -> None:
+        self.score = f"  FPR@95 {100 * scores['mean']:.2f} %"
+
+    def finished(self, out: Path, results: dict[str, Any]) -> None:
+        return None

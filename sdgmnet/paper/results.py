@@ -1,0 +1,95 @@
+"""What a finished run of a plan leaves behind (result.json), and the ways to make one number of its checkpoints."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sdgmnet.errors import InputError
+from sdgmnet.files import read_json, write_json
+from sdgmnet.paper.groups import Group
+
+TEN = 10
+FILE = "result.json"
+
+
+@dataclass(frozen=True)
+class Result:
+    """FPR@95 is a fraction, by the names of the test sets. All else of the run's folder may be deleted."""
+
+    name: str
+    digest: str  # of configuration and data
+    config: dict[str, Any]
+    trained_on: list[str]
+    checkpoints: list[dict[str, Any]]  # step, fpr95: on a part of the pairs, the same at each
+    checkpoint_pairs: dict[str, int]
+    last: dict[str, float]  # at the end, on all pairs
+    pairs: dict[str, int]
+    seconds_per_iteration: float  # evaluations included
+    diverged: str | None = None  # why it did not get to its end
+
+    def save(self, folder: Path) -> None:
+        write_json(folder / FILE, asdict(self))
+
+
+def read_result(folder: Path, digest: str) -> Result | None:
+    """The result of a finished run; None where there is none yet."""
+    path = folder / FILE
+    if not path.exists():
+        return None
+    content = read_json(path)
+    if not isinstance(content, dict) or set(content) != {field.name for field in fields(Result)}:
+        raise InputError(f"{path} is not a result of this version: move {folder} away to train the run again.")
+    if content["digest"] != digest:
+        raise InputError(f"{path} is of another run: move {folder} away to train this one.")
+    return Result(**content)
+
+
+Cells = dict[str, float]  # test group -> FPR@95
+
+
+def by_group(scores: Mapping[str, float], groups: Sequence[Group]) -> Cells:
+    """A group's FPR@95 is the mean over its scenes."""
+    return {group.name: float(np.mean([scores[one.name] for one in group.test])) for group in groups}
+
+
+def mean_of(cells: Cells) -> float:
+    return float(np.mean(list(cells.values())))
+
+
+def curve(result: Result, tests: Sequence[Group]) -> list[tuple[int, Cells]]:
+    """Step and FPR@95 of each checkpoint."""
+    return [(line["step"], by_group(line["fpr95"], tests)) for line in result.checkpoints]
+
+
+def best(result: Result, tests: Sequence[Group]) -> Cells:
+    """The paper's way: at the checkpoint whose mean over the test groups is lowest, chosen on the test pairs."""
+    return min((cells for _, cells in curve(result, tests)), key=mean_of)
+
+
+def last_ten(result: Result, tests: Sequence[Group]) -> Cells:
+    return _average([cells for _, cells in curve(result, tests)[-TEN:]])
+
+
+def top_ten(result: Result, tests: Sequence[Group]) -> Cells:
+    """Mean of the ten checkpoints that are best in the mean over the test groups (Section V-A, V-B)."""
+    return _average(sorted((cells for _, cells in curve(result, tests)), key=mean_of)[:TEN])
+
+
+def last(result: Result, tests: Sequence[Group]) -> Cells:
+    """At the end, on all test pairs."""
+    return by_group(result.last, tests)
+
+
+def _average(many: Sequence[Cells]) -> Cells:
+    return {name: float(np.mean([cells[name] for cells in many])) for name in many[0]}
+
+
+WAYS: dict[str, Callable[[Result, Sequence[Group]], Cells]] = {"best": best, "last ten": last_ten, "last": last}
+WAY_NAMES = {
+    "best": "best checkpoint, chosen on the test pairs (the paper's way)",
+    "last ten": "mean of the last ten checkpoints",
+    "last": "last checkpoint, all test pairs",
+}

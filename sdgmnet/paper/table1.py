@@ -1,0 +1,188 @@
+"""Table 1: FPR@95 of every method, trained on one group and tested on the others."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib.lines
+import matplotlib.ticker
+import numpy as np
+from matplotlib.axes import Axes
+
+from sdgmnet.paper.colours import COLOURS
+from sdgmnet.paper.figures import new_figure
+from sdgmnet.paper.groups import Group
+from sdgmnet.paper.methods import METHODS
+from sdgmnet.paper.printed import TABLE1, TABLE1_COLUMNS
+from sdgmnet.paper.printing import PAGE, printed, save_print
+from sdgmnet.paper.results import WAYS, Cells, Result
+
+Key = tuple[str, str, int]  # method, group trained on, seed
+MARKERS = {"best": "<", "last ten": "o", "last": "|"}
+BEST_ROWS = 3  # that get more seeds
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method. Cells are FPR@95 as fractions, a list over the seeds; a seed that diverged somewhere is in no mean."""
+
+    method: str
+    cells: dict[str, dict[str, list[float]]]  # way -> "TRAIN→TEST" -> values
+    means: dict[str, list[float]]  # way -> mean over all cells, a seed each
+    diverged: list[str]
+
+    @property
+    def seeds(self) -> int:
+        return max((len(values) for by_cell in self.cells.values() for values in by_cell.values()), default=0)
+
+
+def columns(groups: Sequence[Group]) -> list[str]:
+    """TRAIN→TEST, in the order of the paper: by the test group."""
+    return [f"{train.name}→{test.name}" for test in groups for train in groups if train.name != test.name]
+
+
+def learned_line(method: str, results: Mapping[Key, Result], groups: Sequence[Group]) -> Line:
+    mine = {key: result for key, result in results.items() if key[0] == method}
+    cells: dict[str, dict[str, list[float]]] = {way: {name: [] for name in columns(groups)} for way in WAYS}
+    means: dict[str, list[float]] = {way: [] for way in WAYS}
+    for seed in sorted({seed for _, _, seed in mine}):
+        for way, score in WAYS.items():
+            found = {}
+            for train in groups:
+                result = mine.get((method, train.name, seed))
+                if result is not None and result.diverged is None:
+                    tests = [group for group in groups if group.name != train.name]
+                    found.update({f"{train.name}→{name}": value for name, value in score(result, tests).items()})
+            for name, value in found.items():
+                cells[way][name].append(value)
+            if len(found) == len(columns(groups)):
+                means[way].append(float(np.mean(list(found.values()))))
+    diverged = [f"{result.name}: {result.diverged}" for result in mine.values() if result.diverged is not None]
+    return Line(method, cells, means, diverged)
+
+
+def fixed_line(method: str, scores: Cells, groups: Sequence[Group]) -> Line:
+    """A method that is not trained: one number a test group, whatever the others were trained on."""
+    cells = {name: [scores[name.split("→")[1]]] for name in columns(groups)}
+    mean = [float(np.mean([values[0] for values in cells.values()]))]
+    return Line(method, dict.fromkeys(WAYS, cells), dict.fromkeys(WAYS, mean), [])
+
+
+def best_methods(lines: Sequence[Line], count: int = BEST_ROWS) -> list[str]:
+    """Learned methods by the mean of the last ten checkpoints; one that diverged is in no rank."""
+    ranked = [line for line in lines if METHODS[line.method].recipe is not None and line.means["last ten"]]
+    return [line.method for line in sorted(ranked, key=lambda line: float(np.mean(line.means["last ten"])))[:count]]
+
+
+def number(values: Sequence[float], diverged: bool = False) -> str:
+    """In per cent, with the standard deviation where there are several seeds."""
+    if not values:
+        return "diverged" if diverged else "-"
+    spread = f" ± {100 * np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
+    return f"{100 * np.mean(values):.2f}{spread}"
+
+
+def summary_table(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
+    header = [
+        "method",
+        "best (%)",
+        "last ten (%)",
+        "last, all pairs (%)",
+        "seeds",
+        "paper (%)",
+        "paper, of its cells (%)",
+    ]
+    body = [
+        [
+            METHODS[line.method].label,
+            *(number(line.means[way], bool(line.diverged)) for way in WAYS),
+            "-" if METHODS[line.method].recipe is None else str(line.seeds),
+            f"{TABLE1[line.method].mean:.2f}",
+            f"{np.mean(TABLE1[line.method].cells):.2f}",
+        ]
+        for line in lines
+    ]
+    return header, body
+
+
+def way_table(lines: Sequence[Line], way: str, groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
+    names = columns(groups)
+    body = [
+        [
+            METHODS[line.method].label,
+            *(number(line.cells[way][name], bool(line.diverged)) for name in names),
+            number(line.means[way], bool(line.diverged)),
+        ]
+        for line in lines
+    ]
+    return ["train→test (%)", *names, "mean"], body
+
+
+def paper_table(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
+    body = [
+        [METHODS[one].label, *(f"{cell:.2f}" for cell in TABLE1[one].cells), f"{TABLE1[one].mean:.2f}"]
+        for one in (line.method for line in lines)
+    ]
+    return ["train→test (%)", *TABLE1_COLUMNS, "mean"], body
+
+
+def content(lines: Sequence[Line]) -> list[dict[str, Any]]:
+    return [
+        {
+            "method": METHODS[line.method].label,
+            "recipe": METHODS[line.method].recipe,
+            "preset": METHODS[line.method].preset,
+            "fpr95": line.cells,
+            "mean_a_seed": line.means,
+            "diverged": line.diverged,
+            "paper_percent": dict(zip(TABLE1_COLUMNS, TABLE1[line.method].cells, strict=True)),
+            "paper_mean_percent": TABLE1[line.method].mean,
+        }
+        for line in lines
+    ]
+
+
+def draw_table1(lines: Sequence[Line], path: Path, data: str) -> list[Path]:
+    """Means of all cells: ours by the three ways of counting, the paper's beside it on its own scale."""
+    with printed():
+        figure, axes = new_figure(1, 2, PAGE, 0.9 + 0.22 * len(lines))
+        ours, theirs = axes[0]
+        for place, line in enumerate(lines):
+            colour = COLOURS[line.method]
+            theirs.plot(np.mean(TABLE1[line.method].cells), place, marker="D", color=colour, markersize=4)
+            if METHODS[line.method].recipe is None:
+                ours.plot(100 * line.means["last"][0], place, marker="s", color=colour, markersize=4)
+                continue
+            for way, marker in MARKERS.items():
+                if line.means[way]:
+                    values = 100 * np.array(line.means[way])
+                    ours.plot(values.mean(), place, marker=marker, color=colour, markersize=8 if marker == "|" else 5)
+                    if way == "last ten" and len(values) > 1:
+                        ours.plot([values.min(), values.max()], [place, place], color=colour, linewidth=2, alpha=0.5)
+            if not line.means["last ten"]:
+                ours.text(0.5, place, "diverged", transform=ours.get_yaxis_transform(), ha="center", va="center")
+        for axis, title in ((ours, f"here: {data}"), (theirs, "paper: PhotoTour, best epoch, mean of cells")):
+            _finish(axis, lines, title)
+        theirs.tick_params(labelleft=False)
+        handles = [
+            matplotlib.lines.Line2D([], [], color="#4d4d4d", marker=marker, linestyle="", label=name)
+            for name, marker in (
+                ("best checkpoint", "<"),
+                ("mean of last ten (bar: seeds)", "o"),
+                ("last, all pairs", "|"),
+                ("not trained", "s"),
+            )
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+        return save_print(figure, path)
+
+
+def _finish(axis: Axes, lines: Sequence[Line], title: str) -> None:
+    axis.set_yticks(range(len(lines)), [METHODS[line.method].label for line in lines], parse_math=False)
+    axis.set(ylim=(len(lines) - 0.5, -0.5), xscale="log", xlabel="mean FPR@95 (%), lower is better", title=title)
+    axis.xaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+    axis.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
+    axis.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+    axis.grid(axis="x", linestyle=":", linewidth=0.5)
+    axis.set_axisbelow(True)
