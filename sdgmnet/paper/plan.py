@@ -71,7 +71,12 @@ class Planned:
         return f"{self.method} on {self.train.name}, seed {self.config.seed}"
 
     def digest(self) -> str:
-        config = {name: value for name, value in asdict(self.config).items() if name not in NOT_IN_DIGEST}
+        usual = asdict(TrainConfig())  # what is left at it is left out: a setting that is new one day finds old runs
+        config = {
+            name: value
+            for name, value in asdict(self.config).items()
+            if name not in NOT_IN_DIGEST and value != usual[name]
+        }
         tests = sorted(one for group in self.tests for one in group.test_identity)
         content = json.dumps(
             {"config": config, "train": sorted(self.train.train_identity), "test": tests}, sort_keys=True
