@@ -42,8 +42,8 @@ class Arguments:
     sets: tuple[str, ...] = ()
     """Names of the sets to use; all where none is given."""
     detector: Detector = DEFAULT.detector
-    """Whose keypoints all contenders describe where a set brings none: those of COLMAP's SIFT, as in the benchmark's own files, or
-    OpenCV's."""
+    """Whose keypoints all contenders describe where a set brings none: those of COLMAP's SIFT, as in the benchmark's own files,
+    or OpenCV's."""
     keypoints: int | None = None
     """At most so many a photo. By default 8192 places of COLMAP, the largest, many of them with several orientations; 12 000 of
     OpenCV, the strongest."""
