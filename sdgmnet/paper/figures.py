@@ -14,12 +14,11 @@ from matplotlib.figure import Figure
 from sdgmnet.benchmarks.hpatches import TASKS, Row, headline
 from sdgmnet.benchmarks.patch_tasks import POOLS
 from sdgmnet.data.patchset import PatchSet
-from sdgmnet.files import new_file
 from sdgmnet.loss.weights import SELF_WEIGHTS, coupled_weight
+from sdgmnet.paper.colours import NEGATIVE, POSITIVE, RELATIVE
+from sdgmnet.paper.printing import save_as_named
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.log import read_log
-
-POSITIVE, NEGATIVE, RELATIVE = "#2166ac", "#b2182b", "#4d4d4d"
 
 
 def new_figure(rows: int, columns: int, width: float, height: float) -> tuple[Figure, Any]:
@@ -29,8 +28,8 @@ def new_figure(rows: int, columns: int, width: float, height: float) -> tuple[Fi
 
 
 def save_figure(figure: Figure, path: Path | str, dpi: int = 150) -> None:
-    with new_file(path) as part:
-        figure.savefig(part, format="png", dpi=dpi)
+    """PNG, or PDF where the name ends so."""
+    save_as_named(figure, path, dpi)
 
 
 def draw_fig2(

@@ -12,22 +12,11 @@ from matplotlib.lines import Line2D
 
 from sdgmnet.benchmarks.mutual import THRESHOLDS
 from sdgmnet.benchmarks.sampled import Shown
+from sdgmnet.paper.colours import FURTHER_COLOURS, colour_of, marker_of
 from sdgmnet.paper.figures import new_figure, save_figure
+from sdgmnet.paper.printing import COLUMN, DPI, PAGE, SMALL
 
-COLUMN, PAGE = 3.5, 7.16  # inches: one column and the whole width of a page
-DPI = 300
-SMALL = 7  # points
 CROSS, LINE = "#e31a1c", "#22dd22"
-COLORS = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#e69f00",
-    "#56b4e9",
-    "#000000",
-)  # told apart by colour-blind readers
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # curves often lie upon each other
 STYLES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")  # once the colours are used up
 
 LEFT, TOP, GAP = 0.16, 0.15, 0.06  # inches: for a row's name, for a cell's title, between cells
@@ -115,9 +104,9 @@ def draw_mma(labels: Sequence[str], curves: Sequence[Mapping[str, Sequence[float
             drawn = axis.plot(
                 THRESHOLDS,
                 curves[number][kind],
-                color=COLORS[number % len(COLORS)],
-                marker=MARKERS[number % len(MARKERS)],
-                linestyle=STYLES[number // len(COLORS) % len(STYLES)],
+                color=colour_of(label, number),
+                marker=marker_of(label, number),
+                linestyle=STYLES[number // len(FURTHER_COLOURS) % len(STYLES)],
                 label=label,
                 linewidth=1,
                 markersize=3,
