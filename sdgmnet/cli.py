@@ -57,6 +57,9 @@ COMMANDS: dict[str, Command] = {
         "sdgmnet.commands.export:weights",
         "Write weights to share: one file or a Hugging Face folder, in half precision.",
     ),
+    "paper modulation": Command(
+        "sdgmnet.commands.paper_modulation:main", "The modulation microscope: what a loss does to angles, any loss."
+    ),
     "bench train": Command("sdgmnet.commands.bench:train", "Speed of a training step."),
     "bench infer": Command("sdgmnet.commands.bench:infer", "Speed and memory of describing patches."),
     "bench loss": Command("sdgmnet.commands.bench:loss", "Speed and memory of mining and loss."),
