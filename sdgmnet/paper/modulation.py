@@ -19,7 +19,10 @@ from sdgmnet.training.angles import Angles
 RIGHT = np.pi / 2
 QUANTILES = (0.1, 0.5, 0.9)  # of the other angle, for the curves
 CURVE_POINTS = 40
-NOTE = "Curves: the other angle at the 10 % (dotted), 50 % (solid) and 90 % quantile (dashed) of the run. Shadows and dots: its angles."
+NOTE = (
+    "Curves: the other angle at the 10 % (dotted), 50 % (solid) and 90 % quantile (dashed) of the run. "
+    "Shadows and dots: its angles."
+)
 ALONG = 200  # triplets of the run that are measured
 # The authors' log of the last epoch on Liberty (PROTOCOLS.md 2.4): mean and std of θ⁺, θ⁻, θʳ.
 PAPER_MOMENTS = np.array([[0.827, 0.202], [1.170, 0.081], [-0.343, 0.218]])
@@ -138,7 +141,9 @@ def content(modulations: Sequence[Modulation], rows: int, source: str) -> dict[s
     """Everything the picture shows, for results.json; what the loss does not see is null."""
 
     def plain(values: np.ndarray) -> Any:
-        return np.where(np.isfinite(values), values, None).tolist()
+        told = values.astype(object)
+        told[~np.isfinite(values)] = None
+        return told.tolist()
 
     return {
         "angles": source,
