@@ -60,7 +60,7 @@ def main(words: list[str]) -> None:
         raise InputError(f"{arguments.out} is a file: give the name of a folder.")
     angles, source = angles_of(arguments.run)
     losses = [prepare(loss_of(text, arguments.run), angles, arguments.pairs) for text in arguments.losses]
-    calls = modulation.evaluations(arguments.grid)
+    calls = modulation.evaluations(angles, arguments.grid)
     print_aside(
         f"{len(losses)} losses, {calls} batches of {arguments.pairs} pairs each; angles: {source}; "
         f"about {cost(losses, arguments.pairs, calls):.0f} s."

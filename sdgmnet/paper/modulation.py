@@ -55,9 +55,9 @@ def paper_angles(count: int = 4096, seed: int = 0) -> Angles:
     return Angles(theta[0], theta[1], PAPER_MOMENTS)
 
 
-def evaluations(grid: int) -> int:
+def evaluations(angles: Angles, grid: int) -> int:
     """How often a loss is called."""
-    return grid * grid + 2 * len(QUANTILES) * CURVE_POINTS + ALONG
+    return grid * grid + 2 * len(QUANTILES) * CURVE_POINTS + min(ALONG, len(angles.theta_pos))
 
 
 def examine(loss: nn.Module, label: str, angles: Angles, grid: int, rows: int, track: Track = iter) -> Modulation:
