@@ -1,4 +1,4 @@
-"""What the paper says in passing: pace of training, released triplets, lengths of features; and tables beside published ones."""
+"""What the paper says in passing: pace of training, released triplets, lengths of features; tables beside published ones."""
 
 import math
 from pathlib import Path
