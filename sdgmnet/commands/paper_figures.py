@@ -61,7 +61,7 @@ def fig1(words: list[str]) -> None:
     pairs = draw_pairs(patchset, arguments.points, arguments.seed)
     print_aside(f"Fig. 1: {2 * len(pairs)} patches of {patchset.name} are described; seconds.")
     descriptors = unit(describe_patches(encoder, patchset.patches[pairs.ravel()])).reshape(*pairs.shape, -1)
-    triplets = find_triplets(descriptors, pairs, arguments.margin, 0.6)
+    triplets = find_triplets(descriptors, pairs, arguments.margin, TrainConfig.min_negative_angle)
     header = ("triplet", "θ⁺", "θ⁻", "θʳ", "w⁺", "w⁻")
     rows = [
         [f"{one.name}, row {one.row}", *(f"{value:.3f}" for value in

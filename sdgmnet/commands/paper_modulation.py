@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import tyro
 from rich.console import Console
 from torch import nn
@@ -101,6 +102,8 @@ def angles_of_run(run: Path) -> Angles:
     angles = Angles.load(run / "angles.npz")
     if len(angles.theta_pos) < 2 or len(angles.theta_pos) != len(angles.theta_neg) or angles.moments.shape != (3, 2):
         raise InputError(f"{run}/angles.npz holds fewer than two triplets: train longer or with larger batches.")
+    if not all(np.isfinite(one).all() for one in (angles.theta_pos, angles.theta_neg, angles.moments)):
+        raise InputError(f"{run}/angles.npz holds angles that are not finite: the run broke down; train it anew.")
     return angles
 
 

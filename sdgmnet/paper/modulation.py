@@ -1,5 +1,6 @@
 """The modulation of losses side by side, in the manner of Fig. 2: measured by `paper.microscope`, drawn, and in a table."""
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,7 +184,7 @@ def draw_modulations(modulations: Sequence[Modulation], angles: Angles, stem: Pa
                 for axis, values in zip(axes[line, 2:], (one.plane.positive, -one.plane.negative), strict=True)
             ]
             figure.colorbar(images[0], ax=list(axes[line, 2:]), aspect=14, pad=0.02)
-            axes[line, 0].set_ylabel(f"{one.label}\n(1 = {one.scale:.3g})", parse_math=False)
+            axes[line, 0].set_ylabel(f"{folded(one.label)}\n(1 = {one.scale:.3g})", parse_math=False)
             axes[line, 2].set_ylabel(r"$\theta^-$", labelpad=0)
             axes[line, 3].set_yticklabels([])
         titles = (
@@ -200,6 +201,11 @@ def draw_modulations(modulations: Sequence[Modulation], angles: Angles, stem: Pa
             axis.set_xticklabels([])
         figure.supxlabel(NOTE, fontsize=SMALL)
         return save_print(figure, stem)
+
+
+def folded(label: str, letters: int = 17) -> str:
+    """A name beside a panel, in lines that fit its height; of a file only the file's name."""
+    return "\n".join(textwrap.wrap(label.rpartition("/")[2].replace(",", ", "), letters))
 
 
 def curve_panel(axis: Axes, one: Modulation, curves: np.ndarray, sample: np.ndarray, colour: str) -> None:
