@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from matplotlib.figure import Figure
@@ -103,8 +103,7 @@ def describe(module: nn.Module) -> str:
         return f"linear {module.in_features}→{module.out_features}{'' if module.bias is not None else ', no bias'}"
     if isinstance(module, nn.MaxPool2d | nn.AvgPool2d):
         return f"{name.removesuffix('2d')} {module.kernel_size}"
-    affine: Any = getattr(module, "affine", True)
-    return name if affine else f"{name} (fixed)"
+    return name
 
 
 def draw_fig3(title: str, layers: Sequence[Layer], stem: Path | str) -> list[Path]:
@@ -131,7 +130,10 @@ def draw_fig3(title: str, layers: Sequence[Layer], stem: Path | str) -> list[Pat
                     edgecolor="0.35",
                 )
             )
-            axis.text(0.1 + (box_width - 0.1) / 2, y, layer.text, ha="center", va="center", fontsize=SMALL - 0.5)
+            fitting = (
+                72 * (box_width - 0.2) / (0.55 * len(layer.text))
+            )  # points: a letter is about half as wide as high
+            axis.text(0.05 + box_width / 2, y, layer.text, ha="center", va="center", fontsize=min(SMALL - 0.5, fitting))
             size = "×".join(str(one) for one in (*layer.shape[1:], layer.shape[0]))
             axis.text(2.86, y, size, ha="right", va="center", fontsize=SMALL)
             if layer.parameters:

@@ -32,7 +32,7 @@ def test_the_paper_encoder_layer_by_layer() -> None:
         ("conv 3×3 /2, 64→128 · FRN · TLU", (128, 8, 8)),
         ("conv 3×3, 128→128 · FRN · TLU", (128, 8, 8)),
         ("dropout 0.2", (128, 8, 8)),
-        ("conv 8×8, 128→128, no bias · BN (fixed)", (128,)),
+        ("conv 8×8, 128→128, no bias · BN", (128,)),
         ("unit length", (128,)),
     ]
 
