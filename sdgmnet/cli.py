@@ -58,6 +58,28 @@ COMMANDS: dict[str, Command] = {
         "sdgmnet.commands.export:weights",
         "Write weights to share: one file or a Hugging Face folder, in half precision.",
     ),
+    "paper fig1": Command(
+        "sdgmnet.commands.paper_figures:fig1", "Fig. 1 from real triplets: patches, sphere, gradients."
+    ),
+    "paper fig2": Command("sdgmnet.commands.paper_figures:fig2", "Fig. 2: modulation functions over a run's angles."),
+    "paper fig3": Command("sdgmnet.commands.paper_figures:fig3", "Fig. 3: an encoder, drawn from the module itself."),
+    "paper fig4": Command("sdgmnet.commands.paper_benchmarks:fig4", "Fig. 4: HPatches, beside published numbers."),
+    "paper fig5": Command(
+        "sdgmnet.commands.paper_benchmarks:fig5", "Fig. 5: matches of the hardest pairs of pictures."
+    ),
+    "paper table5": Command("sdgmnet.commands.paper_benchmarks:table5", "Table 5: reconstruction, beside the paper's."),
+    "paper learning-rate": Command(
+        "sdgmnet.commands.paper_extras:learning_rate", "The equivalent learning rate of a run (Section III-E)."
+    ),
+    "paper released": Command(
+        "sdgmnet.commands.paper_extras:released", "The share of triplets that the margin m lets through (Section V-C)."
+    ),
+    "paper norms": Command(
+        "sdgmnet.commands.paper_extras:norms", "Length of features against contrast of patches (Section III-A)."
+    ),
+    "paper modulation": Command(
+        "sdgmnet.commands.paper_modulation:main", "The modulation microscope: what a loss does to angles, any loss."
+    ),
     "bench train": Command("sdgmnet.commands.bench:train", "Speed of a training step."),
     "bench infer": Command("sdgmnet.commands.bench:infer", "Speed and memory of describing patches."),
     "bench loss": Command("sdgmnet.commands.bench:loss", "Speed and memory of mining and loss."),

@@ -62,6 +62,24 @@ def describe_patches(
     return out
 
 
+def feature_lengths(encoder: Encoder, patches: np.ndarray) -> np.ndarray:
+    """‖x‖ (N,) float64 of the features before normalisation, of patches (N, S, S) as for `describe_patches`."""
+    check(encoder, patches)
+    device = next(encoder.parameters()).device
+    training = encoder.training
+    encoder.eval()
+    lengths = [np.empty(0)]
+    try:
+        with torch.inference_mode():
+            for start in range(0, len(patches), EAGER_CHUNK):
+                chunk = torch.from_numpy(_plain(patches[start : start + EAGER_CHUNK])).to(device)
+                raw = encoder.encode(prepare(chunk, encoder.patch_size)).raw
+                lengths.append(torch.linalg.vector_norm(raw.double(), dim=1).cpu().numpy())
+    finally:
+        encoder.train(training)
+    return np.concatenate(lengths)
+
+
 def choose_engine(engine: Engine, encoder: Encoder) -> Engine:
     if engine not in ENGINES:
         raise InputError(f"engine is one of {', '.join(ENGINES)}, not {engine!r}.")

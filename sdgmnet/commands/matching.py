@@ -60,7 +60,7 @@ class MatchingArguments:
     compact: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Also as large collections keep them: a byte a number, and 64 bytes by axes fitted to the embedded pictures."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
-    """Folder for results.json, table.md, fig5.png, mma.png, and index.html with all of it in one page."""
+    """Folder for results.json, table.md, fig5 and mma as .png and .pdf, and index.html with all of it in one page."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print JSON instead of tables."""
 

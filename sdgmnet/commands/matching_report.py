@@ -17,6 +17,7 @@ from sdgmnet.report import Section
 Results = Sequence[Sequence[PairScore]]  # the pairs of one descriptor after another
 
 ROWS = 5  # of Fig. 5
+KINDS = ("png", "pdf")  # of pictures
 FIG5 = (
     f"The reference left, the other picture right. Red crosses: {sampled.DRAWN} random keypoints (the first draw). Green "
     f"lines: nearest neighbours within {sampled.NEAR[sampled.SHOWN]:g} px of their true place. Shown is the pair of each "
@@ -114,18 +115,21 @@ def draw(labels: Sequence[str], results: Results, sequences: dict[str, ImageSequ
         {kind: mutual.mean_accuracy(values) for kind, values in by_kind(scores, lambda pair: pair.mutual).items()}
         for scores in results
     ]
-    draw_mma(labels, curves, out / "mma.png")
+    for kind in KINDS:
+        draw_mma(labels, curves, out / f"mma.{kind}")
     sections = [
         Section(
             "Curves", "Mean matching accuracy of mutual nearest neighbours over the threshold.", picture=out / "mma.png"
         )
     ]
-    (out / "fig5.png").unlink(missing_ok=True)  # of an earlier run, should there be no pair to show now
+    for kind in KINDS:
+        (out / f"fig5.{kind}").unlink(missing_ok=True)  # of an earlier run, should there be no pair to show now
     names = [pair.sequence for pair in results[0]]
     chosen = sampled.hardest(names, [[pair.sampled for pair in scores] for scores in results], ROWS)
     if chosen:
         rows = [picture_of([scores[number] for scores in results], sequences[names[number]]) for number in chosen]
-        draw_fig5(labels, rows, out / "fig5.png")
+        for kind in KINDS:
+            draw_fig5(labels, rows, out / f"fig5.{kind}")
         sections.append(Section("The hardest pairs", FIG5, picture=out / "fig5.png"))
     return sections
 

@@ -1,5 +1,6 @@
 """The paper's figures, drawn from a run's own files."""
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from sdgmnet.benchmarks.hpatches import TASKS, Row, headline
 from sdgmnet.benchmarks.patch_tasks import POOLS
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.loss.weights import SELF_WEIGHTS, coupled_weight
-from sdgmnet.paper.colours import NEGATIVE, POSITIVE, RELATIVE
-from sdgmnet.paper.printing import save_as_named
+from sdgmnet.paper.colours import NEGATIVE, POSITIVE, RELATIVE, colour_of
+from sdgmnet.paper.printing import COLUMN, DPI, PAGE, SMALL, printed, save_as_named
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.log import read_log
 
@@ -42,31 +43,23 @@ def draw_fig2(
     """Fig. 2: the weights as functions of the angles over the angles' distributions, and their product as a heat map."""
     angles = Angles.load(angles_path)
     pos, neg, rel = torch.from_numpy(angles.moments)
-    figure, axes = new_figure(1, 4, 15, 3.4)
     theta = torch.linspace(0, np.pi / 2, 400, dtype=torch.float64)
     relative = torch.linspace(-np.pi / 2, np.pi / 4, 400, dtype=torch.float64)
     self_weight = SELF_WEIGHTS[self_kind]
     w_pos, w_neg = self_weight(theta, pos[0], pos[1]), self_weight(theta, neg[0], neg[1])
     w_rel = coupled_weight(relative, rel[0], rel[1], margin, coupled_kind)
     theta_rel = angles.theta_pos - angles.theta_neg
-    _weight_panel(
-        axes[0, 0], theta, w_pos, angles.theta_pos, r"$\theta^+$", r"$w_s^+$", POSITIVE, f"(a) {self_kind}, positives"
-    )
-    _weight_panel(
-        axes[0, 1], theta, w_neg, angles.theta_neg, r"$\theta^-$", r"$w_s^-$", NEGATIVE, f"(b) {self_kind}, negatives"
-    )
-    _weight_panel(
-        axes[0, 2],
-        relative,
-        w_rel,
-        theta_rel,
-        r"$\theta^r$",
-        r"$w_c$",
-        RELATIVE,
-        f"(c) probabilistic margin, m = {margin}",
-    )
-    _heat_panel(axes[0, 3], figure, theta, w_pos, w_neg, rel, margin, coupled_kind)
-    save_figure(figure, path)
+    with printed():
+        figure, axes = new_figure(2, 2, COLUMN, 3.2)
+        panels = (
+            (axes[0, 0], theta, w_pos, angles.theta_pos, r"\theta^+", r"w_s^+", POSITIVE, "(a)"),
+            (axes[0, 1], theta, w_neg, angles.theta_neg, r"\theta^-", r"w_s^-", NEGATIVE, "(b)"),
+            (axes[1, 0], relative, w_rel, theta_rel, r"\theta^r", r"w_c", RELATIVE, f"(c) m = {margin:g},"),
+        )
+        for panel in panels:
+            _weight_panel(*panel)
+        _heat_panel(axes[1, 1], figure, theta, w_pos, w_neg, rel, margin, coupled_kind)
+        save_figure(figure, path, dpi=DPI)
 
 
 def _weight_panel(
@@ -77,13 +70,13 @@ def _weight_panel(
     x_name: str,
     name: str,
     color: str,
-    title: str,
+    letter: str,
 ) -> None:
     density = axis.twinx()
     density.hist(sample, bins=60, range=(float(x[0]), float(x[-1])), density=True, color=color, alpha=0.2)
     density.set_yticks([])
-    axis.plot(x.numpy(), weight.numpy(), color=color, linewidth=2)
-    axis.set(xlim=(float(x[0]), float(x[-1])), ylim=(0, 1.05), xlabel=f"{x_name} (rad)", ylabel=name, title=title)
+    axis.plot(x.numpy(), weight.numpy(), color=color)
+    axis.set(xlim=(float(x[0]), float(x[-1])), ylim=(0, 1.05), xlabel=f"${x_name}$ (rad)", title=f"{letter} ${name}$")
 
 
 def _heat_panel(
@@ -243,10 +236,16 @@ SUBSET_NAMES = {"inter": "INTER", "intra": "INTRA", "view": "VIEWP", "illum": "I
 
 def draw_fig4(lines: list[tuple[str, list[Row]]], path: Path | str, note: str) -> None:
     """Fig. 4: HPatches' three tasks side by side, a bar a contender, best on top, a mark a subtask."""
-    height = 1.9 + 0.34 * len(lines)
-    figure, axes = new_figure(1, len(TASKS), 13, height)
-    for axis, task in zip(axes[0], TASKS, strict=True):
-        _task_panel(axis, task, lines)
+    with printed():
+        figure, axes = new_figure(1, len(TASKS), PAGE, 1.35 + 0.22 * len(lines))
+        for axis, task in zip(axes[0], TASKS, strict=True):
+            _task_panel(axis, task, lines)
+        _fig4_legend(figure, lines)
+        figure.supxlabel("\n".join(textwrap.wrap(note, 130)), fontsize=SMALL - 1)
+        save_figure(figure, path, dpi=DPI)
+
+
+def _fig4_legend(figure: Figure, lines: list[tuple[str, list[Row]]]) -> None:
     handles = [
         matplotlib.lines.Line2D([], [], color=colour, marker="s", linestyle="", label=noise.upper())
         for noise, colour in NOISE_COLOURS.items()
@@ -257,25 +256,23 @@ def draw_fig4(lines: list[tuple[str, list[Row]]], path: Path | str, note: str) -
         for subset, marker in SUBSET_MARKERS.items()
         if subset in subsets
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, fontsize="small")
-    figure.supxlabel(note, fontsize="x-small")
-    save_figure(figure, path)
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), handletextpad=0.1, columnspacing=1)
 
 
 def _task_panel(axis: Axes, task: str, lines: list[tuple[str, list[Row]]]) -> None:
     scored = [(label, rows, score) for label, rows in lines if (score := headline(rows, task)) is not None]
     ranked = sorted(scored, key=lambda line: line[2])
-    for place, (_, rows, score) in enumerate(ranked):
-        axis.barh(place, 100 * score, height=0.7, color="#c6dbef", edgecolor="#4d4d4d", linewidth=0.8)
+    places = {label: number for number, (label, _) in enumerate(lines)}
+    for place, (label, rows, score) in enumerate(ranked):
+        colour = colour_of(label, places[label])
+        axis.barh(place, 100 * score, height=0.7, color=colour, alpha=0.35, edgecolor=colour)
         for row in marked_rows(rows, task):
-            marker = SUBSET_MARKERS.get(row.subset, "o")
-            axis.plot(
-                100 * row.value, place, marker=marker, color=NOISE_COLOURS[row.noise], markersize=4.5, linestyle=""
-            )
-        axis.text(101.5, place, f"{100 * score:.2f}", va="center", fontsize="small", clip_on=False)
-    axis.set_yticks(range(len(ranked)), [line[0] for line in ranked], fontsize="small", parse_math=False)
+            marker = SUBSET_MARKERS.get(row.subset, "*")
+            axis.plot(100 * row.value, place, marker=marker, color=NOISE_COLOURS[row.noise], markersize=3, linestyle="")
+        axis.text(105, place, f"{100 * score:.2f}", va="center", fontsize=SMALL, clip_on=False)
+    axis.set_yticks(range(len(ranked)), [line[0] for line in ranked], parse_math=False)
     axis.set(xlim=(0, 100), title=f"patch {task}" if task != "matching" else "image matching", xlabel=f"{task} mAP (%)")
-    axis.grid(axis="x", linestyle=":", linewidth=0.6)
+    axis.grid(axis="x", linestyle=":")
     axis.set_axisbelow(True)
 
 

@@ -1,0 +1,243 @@
+"""`sdgmnet paper fig4`, `fig5` and `table5`: the benchmarks, run once and reused, beside the paper's numbers."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from sdgmnet.benchmarks.hpatches import Row
+from sdgmnet.benchmarks.reconstruction import COLMAP
+from sdgmnet.commands import evaluate_reconstruction, hpatches, matching
+from sdgmnet.commands.data import print_aside
+from sdgmnet.commands.paper_figures import Out, demand_folder
+from sdgmnet.contenders import identity, split_label
+from sdgmnet.data.hpatches_tasks import PAIRS
+from sdgmnet.errors import InputError
+from sdgmnet.files import read_json, write_json, write_text
+from sdgmnet.paper import hpatches_table
+from sdgmnet.paper import table5 as paper_table5
+from sdgmnet.paper.figures import draw_fig4
+from sdgmnet.paper.reconstruction_bars import draw_reconstruction
+from sdgmnet.report import markdown, print_table
+
+
+@dataclass(frozen=True)
+class Fig4Arguments:
+    """Fig. 4: HPatches' three tasks, with what has been published beside them.
+
+        sdgmnet paper fig4 SIFT=sift RootSIFT=rootsift sdgmnet --root hpatches-release -o fig4
+
+    Runs sdgmnet evaluate hpatches, or reuses what -o holds of the same contenders, options and data. From results that are
+    there already:
+
+        sdgmnet paper fig4 --results results -o fig4
+    """
+
+    out: Out
+    """Folder for fig4.png, fig4.pdf, fig4.md, fig4.json, and all that the benchmark writes."""
+    contenders: tyro.conf.Positional[tuple[str, ...]] = ()
+    """What to compare: [label=]sift | rootsift | sdgmnet | FILE.safetensors | RUN_FOLDER | tfeat:FILE | CSV_FOLDER ..."""
+    root: Path | None = None
+    """Folder of sequences, each with ref.png, e1.png ... t5.png."""
+    split: str = "a"
+    """Official split, or all sequences that are there."""
+    tasks: Path | None = None
+    """Folder of official task files."""
+    pairs: int = PAIRS
+    """Pairs to draw for each cell of verification where no files are given."""
+    results: Path | None = None
+    """Folder that sdgmnet evaluate hpatches -o has written: nothing is run."""
+
+
+def fig4(words: list[str]) -> None:
+    arguments = tyro.cli(Fig4Arguments, prog="sdgmnet paper fig4", args=words)
+    more = ["--split", arguments.split, "--pairs", str(arguments.pairs)]
+    more += [] if arguments.tasks is None else ["--tasks", str(arguments.tasks)]
+    results = run_or_reuse("Fig. 4: HPatches", hpatches.main, arguments, more)
+    lines = lines_of(results, arguments.results or arguments.out)
+    note = note_of(results)
+    for kind in ("png", "pdf"):
+        draw_fig4(lines, arguments.out / f"fig4.{kind}", note)
+    body, stated = hpatches_table.table(lines), hpatches_table.differences(lines)
+    difference_header = ("difference of mAP in points", "measured", "the paper, split a")
+    print_table(hpatches_table.HEADER[:7], [row[:7] for row in body], "HPatches, mAP in %")
+    print_table(difference_header, stated)
+    told = (
+        f"HPatches, mAP in %. {note}. Published values are of the full set; the paper's Fig. 4 prints no numbers.\n\n"
+    )
+    tables = markdown(hpatches_table.HEADER, body) + "\n" + markdown(difference_header, stated)
+    write_text(arguments.out / "fig4.md", told + tables)
+    everything = {"note": note, "header": hpatches_table.HEADER, "table": body, "differences": stated}
+    write_json(arguments.out / "fig4.json", everything)
+
+
+def lines_of(results: dict[str, Any], folder: Path) -> list[tuple[str, list[Row]]]:
+    try:
+        return [(line["label"], [Row(**row) for row in line["rows"]]) for line in results["lines"]]
+    except (KeyError, TypeError):
+        raise InputError(f"{folder}/results.json is not of sdgmnet evaluate hpatches.") from None
+
+
+def note_of(results: dict[str, Any]) -> str:
+    there, of = len(results["sequences"]), results["of"]
+    return (
+        f"split {results['split']}, {there} of {of} sequences, {results['patches']} patches a type; verification: "
+        f"{results['tasks']['verification']}; retrieval: {results['tasks']['retrieval']}, {results['queries']} queries, "
+        f"{results['distractors']} distractors"
+    )
+
+
+@dataclass(frozen=True)
+class Fig5Arguments:
+    """Fig. 5: matches of the hardest pairs of raw pictures, 200 random keypoints against all.
+
+        sdgmnet paper fig5 SIFT=sift HardNet=kornia:HardNet sdgmnet --root hpatches-sequences-release -o fig5
+
+    Runs sdgmnet evaluate matching, or reuses what -o holds of the same contenders, options and data. The paper prints no
+    numbers with this figure; how many matches are correct stands in fig5.md.
+    """
+
+    contenders: tyro.conf.Positional[tuple[str, ...]]
+    """What to compare: [label=]sift | rootsift | sdgmnet | FILE.safetensors | RUN_FOLDER | tfeat:FILE ..."""
+    out: Out
+    """Folder for fig5.png, fig5.pdf, fig5.md, fig5.json, and all that the benchmark writes."""
+    root: Path
+    """Folder of sequences: 1.png ... 6.png and H_1_2 ... H_1_6 each."""
+    sequences: tuple[str, ...] = ()
+    """Names of the sequences to use; all where none is given."""
+
+
+def fig5(words: list[str]) -> None:
+    arguments = tyro.cli(Fig5Arguments, prog="sdgmnet paper fig5", args=words)
+    more = ["--sequences", *arguments.sequences] if arguments.sequences else []
+    results = run_or_reuse("Fig. 5: matching of pictures", matching.main, arguments, more, needs=("fig5.pdf",))
+    near = [f"{one:g} px" for one in results["sampled"]["near"]]
+    rows = [[line["label"], *(f"{value:.1f}" for value in line["sampled"])] for line in results["lines"]]
+    header = ("descriptor", *(f"correct within {one}" for one in near))
+    drawn, draws = results["sampled"]["drawn"], results["sampled"]["draws"]
+    told = f"Of {drawn} random keypoints, mean over all pairs and {draws} draws.\n\n"
+    write_text(arguments.out / "fig5.md", told + markdown(header, rows))
+    write_json(arguments.out / "fig5.json", {"header": header, "table": rows})
+
+
+@dataclass(frozen=True)
+class Table5Arguments:
+    """Table 5: what COLMAP reconstructs from each descriptor's matches, the paper's methods in columns beside.
+
+        sdgmnet paper table5 SIFT=sift sdgmnet --root sets -o table5
+
+    Runs sdgmnet evaluate reconstruction (which goes on where it was stopped), or reuses what -o holds of the same contenders,
+    options and data. From results that are there already:
+
+        sdgmnet paper table5 --results results -o table5
+    """
+
+    out: Out
+    """Folder for table5.md, table5.json, table5.png, table5.pdf, and all that the benchmark writes."""
+    contenders: tyro.conf.Positional[tuple[str, ...]] = ()
+    """What to compare: [label=]sift | rootsift | sdgmnet | tfeat:FILE | FILE.safetensors | RUN_FOLDER | colmap ..."""
+    root: Path | None = None
+    """Folder of sets of photos, or a set."""
+    sets: tuple[str, ...] = ()
+    """Names of the sets to use; all where none is given."""
+    keypoints: int = evaluate_reconstruction.DEFAULT.keypoints
+    """At most so many keypoints a photo."""
+    dense: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Also dense points."""
+    threads: int = evaluate_reconstruction.DEFAULT.threads
+    """Threads to work with."""
+    results: Path | None = None
+    """Folder that sdgmnet evaluate reconstruction -o has written, whole or in part: nothing is run."""
+
+
+def table5(words: list[str]) -> None:
+    arguments = tyro.cli(Table5Arguments, prog="sdgmnet paper table5", args=words)
+    more = ["--keypoints", str(arguments.keypoints), "--threads", str(arguments.threads)]
+    more += ["--dense"] * arguments.dense + (["--sets", *arguments.sets] if arguments.sets else [])
+    results = run_or_reuse("Table 5: reconstruction", evaluate_reconstruction.main, arguments, more, summaries)
+    rows = [row for row in results.get("rows", ()) if not arguments.sets or row["set"] in arguments.sets]
+    if not rows or "track_length" not in rows[0]:
+        raise InputError(f"{arguments.results or arguments.out} holds no results of sdgmnet evaluate reconstruction.")
+    header, body = paper_table5.table(rows)
+    print_table(header, body, "Table 5")
+    told = "Measured, and the paper's Table 5 for sets of the benchmark. Dense points are of different engines.\n\n"
+    write_text(arguments.out / "table5.md", told + markdown(header, body))
+    write_json(arguments.out / "table5.json", {"header": header, "table": body, "rows": rows})
+    for kind in ("png", "pdf"):
+        draw_reconstruction(rows, arguments.out / f"table5.{kind}")
+
+
+def summaries(folder: Path) -> dict[str, Any]:
+    """What an unfinished benchmark has so far: SET/LABEL/summary.json."""
+    found = sorted(folder.glob("*/*/summary.json"), key=lambda path: (path.parts[-3], path.stat().st_mtime))
+    return {"rows": [read_json(path) for path in found]}
+
+
+def run_or_reuse(
+    what: str,
+    run: Callable[[list[str]], None],
+    arguments: Any,
+    more: Sequence[str],
+    unfinished: Callable[[Path], dict[str, Any]] | None = None,
+    needs: Sequence[str] = (),
+) -> dict[str, Any]:
+    """results.json of a folder that was given, of the same benchmark run earlier into -o, or of running it now."""
+    demand_folder(arguments.out)
+    given: Path | None = getattr(arguments, "results", None)
+    if given is not None:
+        if not given.is_dir():
+            raise InputError(f"{given} is not a folder: give the folder that the benchmark has written.")
+        if unfinished is not None and not (given / "results.json").exists():
+            print_aside(f"{what}: from what {given} holds so far; seconds.")
+            return unfinished(given)
+        print_aside(f"{what}: from {given}/results.json; seconds.")
+        return results_of(given)
+    if not arguments.contenders:
+        raise InputError("name at least one contender, or a folder of results with --results.")
+    if arguments.root is None or not arguments.root.is_dir():
+        raise InputError("--root must name the benchmark's folder, or --results a folder of results.")
+    plan = {
+        "contenders": [[split_label(text)[0], identity_of(text)] for text in arguments.contenders],
+        "options": list(more),
+        "data": fingerprint(arguments.root),
+    }
+    kept, out = arguments.out / "plan.json", arguments.out
+    if kept.exists() and read_json(kept) == plan and all((out / name).exists() for name in ("results.json", *needs)):
+        print_aside(f"{what}: the same contenders, options and data are in {out} already; nothing is run.")
+        return results_of(out)
+    print_aside(
+        f"{what}: {len(arguments.contenders)} contenders on {arguments.root}; the bars below tell how long it takes."
+    )
+    kept.unlink(missing_ok=True)
+    run([*arguments.contenders, "--root", str(arguments.root), *more, "-o", str(out)])
+    write_json(kept, plan)
+    return results_of(out)
+
+
+def results_of(folder: Path) -> dict[str, Any]:
+    results = read_json(folder / "results.json")
+    if not isinstance(results, dict):
+        raise InputError(f"{folder}/results.json is not of this benchmark.")
+    return results
+
+
+def identity_of(text: str) -> str:
+    """A contender and its weights; folders of files by their path."""
+    spec = split_label(text)[1]
+    return (
+        spec
+        if spec == COLMAP or (Path(spec).is_dir() and not (Path(spec) / "config.json").exists())
+        else identity(text)
+    )
+
+
+def fingerprint(root: Path) -> str:
+    """Names, sizes and times of all files below: changed data are not taken for the same."""
+    told = hashlib.sha256()
+    for path in sorted(one for one in root.rglob("*") if one.is_file()):
+        state = path.stat()
+        told.update(f"{path.relative_to(root)} {state.st_size} {state.st_mtime_ns}\n".encode())
+    return told.hexdigest()[:12]
