@@ -28,6 +28,7 @@ from sdgmnet.paper.plan import (
     seconds_per_iteration,
 )
 from sdgmnet.paper.printed import TABLE1_NOTE
+from sdgmnet.paper.progress import say
 from sdgmnet.paper.results import WAY_NAMES, WAYS, Cells, Result, by_group
 from sdgmnet.report import Section, markdown, print_table
 from sdgmnet.training.config import EPOCHS, PAPER_ITERATIONS
@@ -122,7 +123,7 @@ def table1(words: list[str]) -> None:
     more = range(arguments.seeds, max(arguments.seeds, arguments.best_seeds))
     if more and learned:
         count = len(more) * min(first.BEST_ROWS, len(learned)) * len(groups)
-        console.print(f"After these, {count} runs more: further seeds of the three best methods.", highlight=False)
+        say(console, f"After these, {count} runs more: further seeds of the three best methods.")
     if arguments.plan:
         only_plan(runs, out, console)
         return
@@ -197,7 +198,7 @@ def sift_scores(groups: Sequence[Group], out: Path, console: Console) -> Cells:
         for patchset, (_, digest) in zip(group.test, group.test_identity, strict=True):
             path = out / "runs" / f"sift-{patchset.name}-{digest}.json"
             if not path.exists():
-                console.print(f"SIFT on {patchset.name}", highlight=False, markup=False)
+                say(console, f"SIFT on {patchset.name}")
                 (row,) = phototour.run(sift, [patchset])
                 write_json(path, {"fpr95": row.fpr95, "pairs": row.pairs, "sift": SIFT_VARIANT})
             scores[patchset.name] = float(read_json(path)["fpr95"])

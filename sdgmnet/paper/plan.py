@@ -24,7 +24,7 @@ from sdgmnet.errors import InputError, Interrupted, TrainingStopped
 from sdgmnet.files import read_json
 from sdgmnet.paper.groups import Group
 from sdgmnet.paper.methods import METHODS, SMALL_SETTINGS
-from sdgmnet.paper.progress import Board, duration
+from sdgmnet.paper.progress import Board, duration, say
 from sdgmnet.paper.results import FILE, Result, best, last_ten, mean_of, read_result
 from sdgmnet.training.checkpoint import run_lock
 from sdgmnet.training.config import TrainConfig
@@ -101,7 +101,7 @@ def plan_run(
     seed: int,
     **overrides: Any,
 ) -> Planned:
-    """The recipe in the budget. `overrides` are settings that a sweep varies."""
+    """The recipe in the budget. `overrides` are settings that a sweep varies. What is no row of Table 1 varies SDGMNet."""
     tests = tuple(one for one in groups if one.name != group.name)
     sets = sum(len(one.test) for one in tests)
     settings: dict[str, Any] = {
@@ -112,7 +112,7 @@ def plan_run(
         "data": tuple(folder for one in groups for folder in one.folders),
         "holdout": tuple(one.name for other in tests for one in other.test),
         **({} if budget.batch_size is None else {"batch_size": budget.batch_size}),
-        **(SMALL_SETTINGS.get(method, {}) if budget.small else {}),
+        **(SMALL_SETTINGS.get(method if method in METHODS else "sdgmnet", {}) if budget.small else {}),
         **overrides,
     }
     return Planned(method, replace(settings_of(recipe, preset), **settings), group, tests)
@@ -179,28 +179,24 @@ def missing(runs: Sequence[Planned], out: Path) -> list[Planned]:
 def announce(runs: Sequence[Planned], out: Path, rates: dict[tuple[str, int], float], console: Console) -> None:
     """The plan and its cost, before anything is done."""
     left = missing(runs, out)
-    console.print(
+    say(
+        console,
         f"Plan: {len(runs)} training runs, {len(runs) - len(left)} of them done before.",
-        highlight=False,
-        soft_wrap=True,
     )
     for one in runs:
         state = "to do" if one in left else "done"
         if one in left and (one.find(out) / "config.json").exists():
             state = "begun"
-        console.print(
+        say(
+            console,
             f"  {state:5}  {one.title}: {one.config.iterations} iterations, N = {one.config.batch_size}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
         )
     if left:
         seconds = sum(rates[pace_key(one.config)] * one.config.iterations for one in left)
-        console.print(
+        say(
+            console,
             f"Estimate: {duration(seconds)} for the {len(left)} missing ones, by finished runs or {TIMED_STEPS} timed steps; "
             "evaluations come on top where only steps were timed.",
-            highlight=False,
-            soft_wrap=True,
         )
 
 
@@ -221,14 +217,12 @@ def run_plan(
         with run_lock(out / "runs"), Board(console, work) as board:
             for one in left:
                 result = _train_one(one, out, describe_of, console, board)
-                console.print(
+                say(
+                    console,
                     f"{one.title}: {_in_words(result, one)}; {board.left()}",
-                    highlight=False,
-                    markup=False,
-                    soft_wrap=True,
                 )
     else:
-        console.print(f"Plan: {len(unique)} training runs, all done before.", highlight=False, soft_wrap=True)
+        say(console, f"Plan: {len(unique)} training runs, all done before.")
     return [_finished(one, out) for one in runs]
 
 

@@ -22,6 +22,11 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {int(seconds % 60):02d} s" if minutes else f"{int(seconds)} s"
 
 
+def say(console: Console, sentence: str) -> None:
+    """As it is: no colours by guess, no folding where the output goes to a file."""
+    console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+
 class Board:
     """work: of each run its title, iterations and the seconds that an iteration is expected to take."""
 
