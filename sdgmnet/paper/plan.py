@@ -52,7 +52,7 @@ class Budget:
         batch = "each method's own batch size" if self.batch_size is None else f"N = {self.batch_size}"
         pairs = "all test pairs" if self.checkpoint_pairs is None else f"{self.checkpoint_pairs} test pairs in all"
         return (
-            f"{self.iterations} iterations for every learned method, {batch}; {self.checkpoints} checkpoints along each run, "
+            f"{self.iterations} iterations for every learned method, {batch}; {min(self.checkpoints, self.iterations)} checkpoints along each run, "
             f"evaluated on {pairs}, the last also on all of them"
         )
 

@@ -83,7 +83,7 @@ def stages_of(folder: Path) -> tuple[Stages, TrainConfig]:
         raise InputError(
             f"{folder} has no running statistics in its log: give a run that was trained with the loss sdgm."
         )
-    values = {name: [] for name in STATISTICS}  # type: dict[str, list[float]]
+    values: dict[str, list[float]] = {name: [] for name in STATISTICS}
     for stage in STAGES:
         wanted = (stage + 1) / EPOCHS * config.iterations
         line = min(epochs, key=lambda one: abs(one["step"] - wanted))

@@ -87,11 +87,8 @@ def draw_fig6b(curves: Mapping[str, Curve], path: Path) -> list[Path]:
             axis.sharey(axes[0, 0])
             axis.tick_params(labelleft=False)
         handles = [
-            matplotlib.lines.Line2D([], [], color=colour, linestyle=style, marker="o", label=label)
-            for label, colour, style in (
-                ("ten best checkpoints", COLOURS["sdgmnet"], "-"),
-                ("last ten checkpoints", "#7f7f7f", "--"),
-            )
+            matplotlib.lines.Line2D([], [], color=COLOURS["sdgmnet"], marker="o", label="ten best checkpoints"),
+            matplotlib.lines.Line2D([], [], color="#7f7f7f", linestyle="--", marker="o", label="last ten checkpoints"),
         ]
         figure.legend(handles=handles, loc="outside upper center", ncols=2)
         return save_print(figure, path)
