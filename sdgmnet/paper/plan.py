@@ -51,8 +51,9 @@ class Budget:
     def sentence(self) -> str:
         batch = "each method's own batch size" if self.batch_size is None else f"N = {self.batch_size}"
         pairs = "all test pairs" if self.checkpoint_pairs is None else f"{self.checkpoint_pairs} test pairs in all"
+        checkpoints = min(self.checkpoints, self.iterations)
         return (
-            f"{self.iterations} iterations for every learned method, {batch}; {min(self.checkpoints, self.iterations)} checkpoints along each run, "
+            f"{self.iterations} iterations for every learned method, {batch}; {checkpoints} checkpoints along each run, "
             f"evaluated on {pairs}, the last also on all of them"
         )
 
