@@ -29,7 +29,7 @@ def draw_fig6a(curves: dict[str, Curve], path: Path) -> list[Path]:
     """A curve a training group, its best checkpoint marked with its value. The first half is left out where it is long, as in
     the paper: it would flatten the rest."""
     with printed():
-        figure, axes = new_figure(1, 1, COLUMN, 2.4)
+        figure, axes = new_figure(1, 1, COLUMN, 2.6)
         axis = axes[0, 0]
         for place, (name, points) in enumerate((name, points) for name, points in curves.items() if points):
             shown = points[len(points) // 2 :] if len(points) >= 20 else points
@@ -39,7 +39,7 @@ def draw_fig6a(curves: dict[str, Curve], path: Path) -> list[Path]:
             axis.plot([one for one, _ in shown], [100 * value for _, value in shown], color=colour, label=label)
             if step >= shown[0][0]:
                 axis.plot(step, 100 * lowest, marker="*", color=colour, markersize=8, clip_on=False, zorder=3)
-        axis.set(xlabel="iteration", ylabel="mean FPR@95 of the tests (%)")
+        axis.set(xlabel="iteration", ylabel="mean FPR@95 (%)")
         axis.grid(linestyle=":")
         figure.legend(loc="outside upper center", ncols=1)
         return save_print(figure, path)
