@@ -124,7 +124,7 @@ def draw_fig6c(scores: Mapping[str, Score], path: Path, way: str = "last ten") -
                 values += found
         axis.bar(0, 0, color="#bdbdbd", edgecolor="#4d4d4d", label="−PA")
         axis.bar(0, 0, color=COLOURS["sdgmnet"], edgecolor="#4d4d4d", label="+PA")
-        axis.set_xticks(range(len(ABLATION)), [r"$\&\theta$", r"$\&s$", r"$\&l_2$", "&AF"])
+        axis.set_xticks(range(len(ABLATION)), [r"&$\theta$", r"&$s$", r"&$l_2$", "&AF"])
         if values:  # the paper's bars do not start at 0 either: differences are small
             spread = max(max(values) - min(values), 0.05 * max(values))
             axis.set_ylim(max(0, min(values) - 0.5 * spread), max(values) + 0.2 * spread)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sdgmnet.paper.colours import FURTHER_COLOURS
+from sdgmnet.paper.colours import COLOURS, FURTHER_COLOURS
 from sdgmnet.paper.figures import new_figure
 from sdgmnet.paper.plan import Planned
 from sdgmnet.paper.printed import REPRODUCIBILITY, TABLE1_COLUMNS
@@ -107,9 +107,11 @@ def draw_spread(spread: Spread, path: Path) -> list[Path]:
             percent = 100 * np.array(values)
             ours.plot([place - 0.12] * len(percent), percent, "o", color="#7f7f7f", markersize=3)
             if len(percent) > 1:
-                ours.errorbar(place + 0.12, percent.mean(), percent.std(ddof=1), fmt="s", color="#d55e00", capsize=2)
+                ours.errorbar(
+                    place + 0.12, percent.mean(), percent.std(ddof=1), fmt="s", color=COLOURS["sdgmnet"], capsize=2
+                )
         for place, (mean, std) in enumerate(REPRODUCIBILITY):
-            theirs.errorbar(place, mean, std, fmt="s", color="#0072b2", capsize=2)
+            theirs.errorbar(place, mean, std, fmt="s", color=COLOURS["sdgmnet"], capsize=2)
         ours.set_xticks(range(len(spread)), list(spread), rotation=30, ha="right")
         theirs.set_xticks(range(len(REPRODUCIBILITY)), [*TABLE1_COLUMNS, "mean"], rotation=30, ha="right")
         ours.set(title="here: a dot a seed; mean ± std", ylabel="FPR@95 (%)")

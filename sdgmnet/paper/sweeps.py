@@ -9,7 +9,7 @@ import numpy as np
 
 from sdgmnet.benchmarks.hpatches import TASKS
 from sdgmnet.errors import InputError
-from sdgmnet.paper.colours import COLOURS
+from sdgmnet.paper.colours import COLOURS, RELATIVE
 from sdgmnet.paper.figures import new_figure
 from sdgmnet.paper.groups import Group
 from sdgmnet.paper.plan import Budget, Planned, plan_run
@@ -114,15 +114,18 @@ def draw_fig7(found: Accuracy, path: Path) -> list[Path]:
         figure, axes = new_figure(1, len(TASKS), PAGE, 2.2)
         for axis, task in zip(axes[0], TASKS, strict=True):
             right = axis.twinx()
-            for place, kind, colour, marker in ((axis, "map", "#0072b2", "o"), (right, "delta", "#d55e00", "s")):
+            for place, kind, colour, marker in (
+                (axis, "map", COLOURS["sdgmnet"], "o"),
+                (right, "delta", RELATIVE, "s"),
+            ):
                 known = [
                     (alpha, 100 * value) for alpha, tasks in found.items() if (value := tasks[task][kind]) is not None
                 ]
                 place.plot([alpha for alpha, _ in known], [value for _, value in known], marker=marker, color=colour)
                 place.tick_params(axis="y", colors=colour)
             axis.set(title=f"patch {task}" if task != "matching" else "image matching", xlabel=r"attenuation $\alpha$")
-            axis.set_ylabel("mAP (%)", color="#0072b2")
-            right.set_ylabel(r"$\Delta$mAP (%)", color="#d55e00")
+            axis.set_ylabel("mAP (%)", color=COLOURS["sdgmnet"])
+            right.set_ylabel(r"$\Delta$mAP (%)", color=RELATIVE)
             axis.grid(axis="x", linestyle=":")
         return save_print(figure, path)
 

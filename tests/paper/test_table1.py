@@ -3,13 +3,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sdgmnet.benchmarks.hpatches import TASKS
+from sdgmnet.paper.ablation import DASHED, FRAMEWORKS, Score, draw_fig6c
 from sdgmnet.paper.checkpoints import spread_of
 from sdgmnet.paper.groups import Group, make_group
 from sdgmnet.paper.methods import METHODS
 from sdgmnet.paper.plan import Budget, plan_method
 from sdgmnet.paper.printed import TABLE1
-from sdgmnet.paper.results import Result, best, last, last_ten, top_ten
-from sdgmnet.paper.stages import AUTHORS, STATISTICS, stages_of
+from sdgmnet.paper.results import WAYS, Result, best, last, last_ten, top_ten
+from sdgmnet.paper.stages import AUTHORS, STATISTICS, draw_stages, stages_of
+from sdgmnet.paper.sweeps import Curve, draw_fig6b, draw_fig7, sweep_table
 from sdgmnet.paper.table1 import best_methods, columns, draw_table1, fixed_line, learned_line, summary_table, way_table
 from sdgmnet.training.config import TrainConfig
 from tests.conftest import blob_patches
@@ -106,3 +109,20 @@ def test_stages_are_the_lines_of_the_log(tmp_path: Path) -> None:
     found, config = stages_of(tmp_path)
     assert found.values["theta_rel_std"] == (30.25, 70.25, 110.25, 150.25, 190.25) and found.batch_size == 256
     assert config.iterations == 400
+
+
+def test_figures_of_the_ablation_and_the_sweeps_can_be_drawn(tmp_path: Path) -> None:
+    """Also where a framework diverged, and where HPatches has no retrieval."""
+    scores = {name: Score(name, {way: [0.1, 0.2] for way in WAYS}, []) for name in (*FRAMEWORKS, *DASHED)}
+    scores["s-pa"] = Score("&s −PA", {way: [] for way in WAYS}, ["diverged"])
+    curve: Curve = {0.6: {"top ten": [0.1, 0.2], "last ten": [0.2, 0.2]}, 0.7: {"top ten": [], "last ten": []}}
+    tasks: dict[str, dict[str, float | None]] = {task: {"map": 0.5, "delta": 0.2} for task in TASKS}
+    written = [
+        *draw_fig6c(scores, tmp_path / "fig6c"),
+        *draw_fig6b({"margin": curve, "alpha": curve}, tmp_path / "fig6b"),
+        *draw_fig7({0.9: tasks, 1.0: {**tasks, "retrieval": {"map": None, "delta": None}}}, tmp_path / "fig7"),
+        *draw_stages({"one": AUTHORS[0]}, tmp_path / "stages"),
+    ]
+    assert len(written) == 8 and all(path.stat().st_size > 5000 for path in written)
+    body = sweep_table({"margin": curve})[1]
+    assert body == [["m = 0.6", "15.00 ± 7.07", "20.00 ± 0.00"], ["m = 0.7", "diverged", "diverged"]]
