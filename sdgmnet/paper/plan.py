@@ -104,11 +104,11 @@ def plan_run(
 ) -> Planned:
     """The recipe in the budget. `overrides` are settings that a sweep varies. What is no row of Table 1 varies SDGMNet."""
     tests = tuple(one for one in groups if one.name != group.name)
-    sets = sum(len(one.test) for one in tests)
+    sets, most = sum(len(one.test) for one in tests), max(one.pairs for one in tests)
     settings: dict[str, Any] = {
         "iterations": budget.iterations,
         "evaluations": budget.checkpoints,
-        "evaluation_pairs": None if budget.checkpoint_pairs is None else max(2, budget.checkpoint_pairs // sets),
+        "evaluation_pairs": most if budget.checkpoint_pairs is None else max(2, budget.checkpoint_pairs // sets),
         "seed": seed,
         "data": tuple(folder for one in groups for folder in one.folders),
         "holdout": tuple(one.name for other in tests for one in other.test),
@@ -242,8 +242,10 @@ def _train_one(
     config = TrainConfig.load(folder / "config.json") if resume else one.config
     if not resume:  # a start that was cut off before it was whole
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    board.begin_run()
     try:
-        train(config, folder, resume=resume, sources=one.sources(), console=console, show=board.show)
+        if not (folder / "results.json").exists():  # else it was trained, and only the last evaluation is missing
+            train(config, folder, resume=resume, sources=one.sources(), console=console, show=board.show)
     except Interrupted as stopped:
         where = str(stopped).partition(";")[0]
         raise Interrupted(f"{one.title}: {where}; the same command goes on from there.") from stopped
@@ -255,7 +257,7 @@ def _train_one(
         scores = {row.test: row.fpr95 for row in rows if row.fpr95 is not None}
         result = _result(one, folder, scores, time.monotonic() - begun, board.steps)
     result.save(folder)
-    shutil.rmtree(folder / "checkpoints")  # the run is over: its weights and its log stay
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # the run is over: its weights and its log stay
     board.finish_run(time.monotonic() - begun)
     return result
 
@@ -277,7 +279,7 @@ def _result(
         checkpoint_pairs={patchset.name: len(some_pairs(patchset, config.most_evaluation_pairs)) for patchset in tests},
         last=last,
         pairs={patchset.name: len(some_pairs(patchset, None)) for patchset in tests},
-        seconds_per_iteration=seconds / max(steps, 1),
+        seconds_per_iteration=seconds / steps if steps else 0.0,
         diverged=diverged,
     )
 

@@ -134,6 +134,14 @@ def test_an_interrupted_plan_goes_on_to_the_same_results(
         assert logs[0] == logs[1]
 
 
+def test_a_run_whose_last_evaluation_was_cut_off_is_only_evaluated(
+    groups: list[Group], whole: Path, tmp_path: Path, trainings: list[str]
+) -> None:
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    (two(groups)[1].find(tmp_path) / "result.json").unlink()
+    assert scored(run(two(groups), tmp_path)) == scored(run(two(groups), whole)) and trainings == []
+
+
 def test_a_start_that_was_cut_off_is_begun_anew(groups: list[Group], tmp_path: Path) -> None:
     one = two(groups)[1]
     checkpoint = one.folder(tmp_path) / "checkpoints/checkpoint-000000000.pt"
