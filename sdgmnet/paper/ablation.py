@@ -67,7 +67,9 @@ def power_ratio(log: Path, warmup: float, iterations: int) -> float | None:
     """Mean of P⁺/P⁻ over a run's epochs after the warm-up, from its log; None where that is gone."""
     if not log.exists():
         return None
-    lines = [line for line in read_log(log, "epoch") if line["step"] > warmup * iterations + 1]
+    epochs = read_log(log, "epoch")
+    begun = [0, *(line["step"] for line in epochs)]  # an epoch begins where the one before ended
+    lines = [line for start, line in zip(begun, epochs, strict=False) if start / iterations >= warmup]
     ratios = [line["power_pos"] / line["power_neg"] for line in lines if line["power_neg"] > 0]
     return float(np.mean(ratios)) if ratios else None
 
