@@ -16,6 +16,7 @@ from sdgmnet.paper.printing import COLUMN, printed, save_print
 from sdgmnet.paper.results import WAYS, Result
 from sdgmnet.training.log import read_log
 
+LATE = 0.9  # a run is in its last tenth
 DASHED = ("hynet", "hardnet+frn")
 FRAMEWORKS = {
     f"{kind}{pa}": f"{label} {sign}PA" for pa, sign in (("-pa", "−"), ("+pa", "+")) for kind, label in ABLATION.items()
@@ -63,44 +64,56 @@ def scores_of(runs: Sequence[Planned], results: Sequence[Result]) -> dict[str, S
     return found
 
 
-def power_ratio(log: Path, warmup: float, iterations: int) -> float | None:
-    """Mean of P⁺/P⁻ over a run's epochs after the warm-up, from its log; None where that is gone."""
+def power_ratio(log: Path, since: float, iterations: int) -> float | None:
+    """Mean of P⁺/P⁻ over a run's epochs that begin at or after the share `since` of it, from its log; None where that is gone."""
     if not log.exists():
         return None
     epochs = read_log(log, "epoch")
     begun = [0, *(line["step"] for line in epochs)]  # an epoch begins where the one before ended
-    lines = [line for start, line in zip(begun, epochs, strict=False) if start / iterations >= warmup]
+    lines = [line for start, line in zip(begun, epochs, strict=False) if start / iterations >= since]
     ratios = [line["power_pos"] / line["power_neg"] for line in lines if line["power_neg"] > 0]
     return float(np.mean(ratios)) if ratios else None
 
 
-def power_ratios(runs: Sequence[Planned], out: Path) -> dict[str, list[float]]:
-    """Of the frameworks without power adjustment: self weight -> one ratio a run."""
+def power_ratios(runs: Sequence[Planned], out: Path, since: float | None = None) -> dict[str, list[float]]:
+    """Of the frameworks without power adjustment: self weight -> one ratio a run; None: since the end of the warm-up."""
     ratios: dict[str, list[float]] = {kind: [] for kind in ABLATION}
     for one in runs:
         kind, _, adjustment = one.method.partition("-")
         if kind in ABLATION and adjustment == "pa":
-            ratio = power_ratio(one.find(out) / "log.jsonl", one.config.warmup, one.config.iterations)
+            begin = one.config.warmup if since is None else since
+            ratio = power_ratio(one.find(out) / "log.jsonl", begin, one.config.iterations)
             ratios[kind] += [] if ratio is None else [ratio]
     return ratios
 
 
-def ratio_table(ratios: Mapping[str, Sequence[float]]) -> tuple[list[str], list[list[str]]]:
-    body = []
-    for kind, label in ABLATION.items():
-        values = ratios[kind]
-        ours = "-" if not values else f"{np.mean(values):.3f}"
-        spread = "-" if len(values) < 2 else f"{min(values):.3f} to {max(values):.3f}"
-        body.append([f"{label} −PA", ours, spread, str(len(values)), f"{POWER_RATIOS[kind]:.2f}"])
-    return ["framework", "P⁺/P⁻", "range of runs", "runs", "paper"], body
+def ratio_table(
+    ratios: Mapping[str, Sequence[float]], late: Mapping[str, Sequence[float]]
+) -> tuple[list[str], list[list[str]]]:
+    def number(values: Sequence[float]) -> str:
+        if not values:
+            return "-"
+        spread = f" ({min(values):.3f} to {max(values):.3f})" if len(values) > 1 else ""
+        return f"{np.mean(values):.3f}{spread}"
+
+    body = [
+        [f"{label} −PA", number(ratios[kind]), number(late[kind]), str(len(ratios[kind])), f"{POWER_RATIOS[kind]:.2f}"]
+        for kind, label in ABLATION.items()
+    ]
+    return ["framework", "after the warm-up", "last tenth", "runs", "paper"], body
 
 
-def content(scores: Mapping[str, Score], ratios: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+def content(
+    scores: Mapping[str, Score], ratios: Mapping[str, Sequence[float]], late: Mapping[str, Sequence[float]]
+) -> dict[str, Any]:
     return {
         "scores": {
             name: {"label": one.label, "fpr95": one.ways, "diverged": one.diverged} for name, one in scores.items()
         },
-        "power_ratios": {kind: {"runs": list(values), "paper": POWER_RATIOS[kind]} for kind, values in ratios.items()},
+        "power_ratios": {
+            kind: {"after_warm_up": list(ratios[kind]), "last_tenth": list(late[kind]), "paper": POWER_RATIOS[kind]}
+            for kind in ABLATION
+        },
     }
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from sdgmnet.commands.paper import describe_with
 from sdgmnet.errors import InputError, Interrupted
 from sdgmnet.paper import plan as planning
-from sdgmnet.paper.ablation import ablation_runs, power_ratios, scores_of
+from sdgmnet.paper.ablation import ablation_runs, power_ratios, ratio_table, scores_of
 from sdgmnet.paper.groups import Group, make_group
 from sdgmnet.paper.plan import Budget, Planned, plan_method, plan_run, run_plan
 from sdgmnet.paper.results import Result, last_ten, read_result
@@ -218,3 +218,12 @@ def test_ratios_of_powers_are_those_after_the_warm_up(groups: list[Group], tmp_p
     folder.mkdir(parents=True)
     (folder / "log.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
     assert power_ratios(runs, tmp_path) == {"theta": [], "s": [], "l2": [(2.0 + 0.75) / 2], "af": []}
+    late = power_ratios(runs, tmp_path, since=5 / 40)
+    assert late["l2"] == [0.75]
+    assert ratio_table({**late, "l2": [1.0, 2.0]}, late)[1][2] == [
+        "&l₂ −PA",
+        "1.500 (1.000 to 2.000)",
+        "0.750",
+        "2",
+        "1.02",
+    ]
