@@ -145,8 +145,8 @@ def fig6c(words: list[str]) -> None:
         Section("Fig. 6 (c): ablation", caption, ["framework", *(WAY_NAMES[way] for way in WAYS), "seeds"], body),
         Section(
             "Ratio of powers P⁺/P⁻ without power adjustment (Section V-D)",
-            "Means over the epochs, and over the runs (their range). &θ is 1 by construction. The paper prints its four numbers in no stated "
-            "order; here they stand by the definitions.",
+            "Means over the epochs, and over the runs (their range). &θ is 1 by construction. "
+            "The paper prints its four numbers in no stated order; here they stand by the definitions.",
             *ablation.ratio_table(ratios, late),
         ),
     ]

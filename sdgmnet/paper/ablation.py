@@ -65,7 +65,7 @@ def scores_of(runs: Sequence[Planned], results: Sequence[Result]) -> dict[str, S
 
 
 def power_ratio(log: Path, since: float, iterations: int) -> float | None:
-    """Mean of P⁺/P⁻ over a run's epochs that begin at or after the share `since` of it, from its log; None where that is gone."""
+    """Mean of P⁺/P⁻ over a run's epochs that begin after the share `since` of it, by its log; None where that is gone."""
     if not log.exists():
         return None
     epochs = read_log(log, "epoch")
