@@ -25,8 +25,10 @@ def test_all_are_told_apart() -> None:
 
 
 def test_printed_twice_is_the_same(tmp_path: Path) -> None:
-    figure, axes = new_figure(1, 1, 2, 2)
-    axes[0, 0].plot([0, 1])
-    first = [path.read_bytes() for path in save_print(figure, tmp_path / "one")]
-    assert [path.read_bytes() for path in save_print(figure, tmp_path / "two")] == first
-    assert first[0][:4] == b"\x89PNG" and first[1][:5] == b"%PDF-"
+    written = []
+    for name in ("one", "two"):
+        figure, axes = new_figure(1, 1, 2, 2)
+        axes[0, 0].plot([0, 1])
+        written.append([path.read_bytes() for path in save_print(figure, tmp_path / name)])
+    assert written[0] == written[1]
+    assert written[0][0][:4] == b"\x89PNG" and written[0][1][:5] == b"%PDF-"
