@@ -24,7 +24,7 @@ from sdgmnet.errors import InputError, Interrupted, TrainingStopped
 from sdgmnet.files import read_json
 from sdgmnet.paper.groups import Group
 from sdgmnet.paper.methods import METHODS, SMALL_SETTINGS
-from sdgmnet.paper.progress import Board, duration
+from sdgmnet.paper.progress import Board, duration, say
 from sdgmnet.paper.results import FILE, Result, best, last_ten, mean_of, read_result
 from sdgmnet.training.checkpoint import run_lock
 from sdgmnet.training.config import TrainConfig
@@ -51,8 +51,9 @@ class Budget:
     def sentence(self) -> str:
         batch = "each method's own batch size" if self.batch_size is None else f"N = {self.batch_size}"
         pairs = "all test pairs" if self.checkpoint_pairs is None else f"{self.checkpoint_pairs} test pairs in all"
+        checkpoints = min(self.checkpoints, self.iterations)
         return (
-            f"{self.iterations} iterations for every learned method, {batch}; {self.checkpoints} checkpoints along each run, "
+            f"{self.iterations} iterations for every learned method, {batch}; {checkpoints} checkpoints along each run, "
             f"evaluated on {pairs}, the last also on all of them"
         )
 
@@ -106,18 +107,18 @@ def plan_run(
     seed: int,
     **overrides: Any,
 ) -> Planned:
-    """The recipe in the budget. `overrides` are settings that a sweep varies."""
+    """The recipe in the budget. `overrides` are settings that a sweep varies. What is no row of Table 1 varies SDGMNet."""
     tests = tuple(one for one in groups if one.name != group.name)
-    sets = sum(len(one.test) for one in tests)
+    sets, most = sum(len(one.test) for one in tests), max(one.pairs for one in tests)
     settings: dict[str, Any] = {
         "iterations": budget.iterations,
         "evaluations": budget.checkpoints,
-        "evaluation_pairs": None if budget.checkpoint_pairs is None else max(2, budget.checkpoint_pairs // sets),
+        "evaluation_pairs": most if budget.checkpoint_pairs is None else max(2, budget.checkpoint_pairs // sets),
         "seed": seed,
         "data": tuple(folder for one in groups for folder in one.folders),
         "holdout": tuple(one.name for other in tests for one in other.test),
         **({} if budget.batch_size is None else {"batch_size": budget.batch_size}),
-        **(SMALL_SETTINGS.get(method, {}) if budget.small else {}),
+        **(SMALL_SETTINGS.get(method if method in METHODS else "sdgmnet", {}) if budget.small else {}),
         **overrides,
     }
     return Planned(method, replace(settings_of(recipe, preset), **settings), group, tests)
@@ -184,28 +185,24 @@ def missing(runs: Sequence[Planned], out: Path) -> list[Planned]:
 def announce(runs: Sequence[Planned], out: Path, rates: dict[tuple[str, int], float], console: Console) -> None:
     """The plan and its cost, before anything is done."""
     left = missing(runs, out)
-    console.print(
+    say(
+        console,
         f"Plan: {len(runs)} training runs, {len(runs) - len(left)} of them done before.",
-        highlight=False,
-        soft_wrap=True,
     )
     for one in runs:
         state = "to do" if one in left else "done"
         if one in left and (one.find(out) / "config.json").exists():
             state = "begun"
-        console.print(
+        say(
+            console,
             f"  {state:5}  {one.title}: {one.config.iterations} iterations, N = {one.config.batch_size}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
         )
     if left:
         seconds = sum(rates[pace_key(one.config)] * one.config.iterations for one in left)
-        console.print(
+        say(
+            console,
             f"Estimate: {duration(seconds)} for the {len(left)} missing ones, by finished runs or {TIMED_STEPS} timed steps; "
             "evaluations come on top where only steps were timed.",
-            highlight=False,
-            soft_wrap=True,
         )
 
 
@@ -226,14 +223,12 @@ def run_plan(
         with run_lock(out / "runs"), Board(console, work) as board:
             for one in left:
                 result = _train_one(one, out, describe_of, console, board)
-                console.print(
+                say(
+                    console,
                     f"{one.title}: {_in_words(result, one)}; {board.left()}",
-                    highlight=False,
-                    markup=False,
-                    soft_wrap=True,
                 )
     else:
-        console.print(f"Plan: {len(unique)} training runs, all done before.", highlight=False, soft_wrap=True)
+        say(console, f"Plan: {len(unique)} training runs, all done before.")
     return [_finished(one, out) for one in runs]
 
 
@@ -252,8 +247,10 @@ def _train_one(
     config = TrainConfig.load(folder / "config.json") if resume else one.config
     if not resume:  # a start that was cut off before it was whole
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    board.begin_run()
     try:
-        train(config, folder, resume=resume, sources=one.sources(), console=console, show=board.show)
+        if not (folder / "results.json").exists():  # else it was trained, and only the last evaluation is missing
+            train(config, folder, resume=resume, sources=one.sources(), console=console, show=board.show)
     except Interrupted as stopped:
         where = str(stopped).partition(";")[0]
         raise Interrupted(f"{one.title}: {where}; the same command goes on from there.") from stopped
@@ -265,7 +262,7 @@ def _train_one(
         scores = {row.test: row.fpr95 for row in rows if row.fpr95 is not None}
         result = _result(one, folder, scores, time.monotonic() - begun, board.steps)
     result.save(folder)
-    shutil.rmtree(folder / "checkpoints")  # the run is over: its weights and its log stay
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # the run is over: its weights and its log stay
     board.finish_run(time.monotonic() - begun)
     return result
 
@@ -287,7 +284,7 @@ def _result(
         checkpoint_pairs={patchset.name: len(some_pairs(patchset, config.most_evaluation_pairs)) for patchset in tests},
         last=last,
         pairs={patchset.name: len(some_pairs(patchset, None)) for patchset in tests},
-        seconds_per_iteration=seconds / max(steps, 1),
+        seconds_per_iteration=seconds / steps if steps else 0.0,
         diverged=diverged,
     )
 

@@ -22,6 +22,11 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {int(seconds % 60):02d} s" if minutes else f"{int(seconds)} s"
 
 
+def say(console: Console, sentence: str) -> None:
+    """As it is: no colours by guess, no folding where the output goes to a file."""
+    console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+
 class Board:
     """work: of each run its title, iterations and the seconds that an iteration is expected to take."""
 
@@ -60,6 +65,9 @@ class Board:
         correction = self.took / self.expected if self.expected > 0 else 1.0
         return duration(correction * self._seconds(self.number, self.step))
 
+    def begin_run(self) -> None:
+        self.step = self.steps = 0
+
     def show(self, console: Console, config: TrainConfig, out: Path, step: int) -> Display:
         self.step, self.steps = step, 0
         return RunInPlan(self, config)
@@ -81,7 +89,8 @@ class Board:
         if self.steps:
             self.took += seconds
             self.expected += self.steps * self.work[self.number][2]
-        self.number, self.step, self.steps = self.number + 1, 0, 0
+        self.number += 1
+        self.begin_run()
 
 
 class RunInPlan(Display):

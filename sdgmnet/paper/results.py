@@ -27,7 +27,7 @@ class Result:
     checkpoint_pairs: dict[str, int]
     last: dict[str, float]  # at the end, on all pairs
     pairs: dict[str, int]
-    seconds_per_iteration: float  # evaluations included
+    seconds_per_iteration: float  # evaluations included; 0 where it is not known
     diverged: str | None = None  # why it did not get to its end
 
     def save(self, folder: Path) -> None:

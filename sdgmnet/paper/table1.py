@@ -181,7 +181,7 @@ def draw_table1(lines: Sequence[Line], path: Path, data: str) -> list[Path]:
 def _finish(axis: Axes, lines: Sequence[Line], title: str) -> None:
     axis.set_yticks(range(len(lines)), [METHODS[line.method].label for line in lines], parse_math=False)
     axis.set(ylim=(len(lines) - 0.5, -0.5), xscale="log", xlabel="mean FPR@95 (%), lower is better", title=title)
-    axis.xaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+    axis.xaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
     axis.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
     axis.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
     axis.grid(axis="x", linestyle=":", linewidth=0.5)

@@ -1,0 +1,310 @@
+"""`sdgmnet paper fig6a | fig6b | fig6c | fig7 | reproducibility | table2-4`: figures and tables of SDGMNet's own runs."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import tyro
+from rich.console import Console
+
+from sdgmnet.benchmarks.hpatches import TASKS, compare, gap, headline
+from sdgmnet.commands.paper import PlanArguments, deliver_paper, describe_with, only_plan
+from sdgmnet.contenders import identity, parse_contender
+from sdgmnet.data.hpatches_tasks import PAIRS
+from sdgmnet.errors import InputError
+from sdgmnet.paper import ablation, checkpoints, stages, sweeps
+from sdgmnet.paper.groups import Group, find_group
+from sdgmnet.paper.plan import Planned, plan_method, run_plan
+from sdgmnet.paper.results import WAY_NAMES, WAYS, Result
+from sdgmnet.report import Section, counting_bar
+
+TOP_TEN = "the mean of a run's ten best checkpoints, chosen on the test pairs (the paper's way)"
+
+
+@dataclass(frozen=True)
+class RunsArguments(PlanArguments):
+    """What all commands of SDGMNet's own runs have in common."""
+
+    train: tuple[str, ...] = ()
+    """Groups to train on, each tested on all others; left out: the first one at small scale, all at full scale."""
+    seeds: int = 1
+    """Trainings of each kind."""
+
+    def opened_with_trained(self, everywhere: bool = False) -> tuple[list[Group], list[Group]]:
+        """All groups, and those to train on."""
+        if self.seeds < 1:
+            raise InputError(f"--seeds must be at least 1, not {self.seeds}.")
+        groups = self.opened()
+        if self.train:
+            return groups, [find_group(groups, name) for name in dict.fromkeys(self.train)]
+        return groups, groups if everywhere or self.scale == "full" else groups[:1]
+
+    def caption(self, what: str, groups: Sequence[Group], trained: Sequence[Group]) -> str:
+        names = ", ".join(group.name for group in trained)
+        seeds = f"{self.seeds} seed{'s' if self.seeds > 1 else ''}"
+        return (
+            f"{what} FPR@95 in %, lower is better. {self.data_sentence(groups)} Trained on {names}, tested on the others. "
+            f"{self.budget().sentence()}; {seeds}."
+        )
+
+
+def results_of(arguments: RunsArguments, runs: Sequence[Planned]) -> list[Result] | None:
+    """None where only the plan was asked for."""
+    console = Console(stderr=True)
+    if arguments.plan:
+        only_plan(runs, arguments.out, console)
+        return None
+    return run_plan(runs, arguments.out, describe_with, console)
+
+
+def diverged(results: Sequence[Result]) -> list[str]:
+    return list(dict.fromkeys(f"{one.name}: {one.diverged}" for one in results if one.diverged is not None))
+
+
+@dataclass(frozen=True)
+class Fig6aArguments(RunsArguments):
+    """Fig. 6 (a): FPR@95 of SDGMNet along training, a curve a training group, the best checkpoint marked.
+
+    sdgmnet paper fig6a --groups A=sets/castle B=sets/rock C=sets/temple -o paper
+    """
+
+
+def fig6a(words: list[str]) -> None:
+    arguments = tyro.cli(Fig6aArguments, prog="sdgmnet paper fig6a", args=words)
+    groups, trained = arguments.opened_with_trained(everywhere=True)
+    budget = arguments.budget()
+    runs = [plan_method("sdgmnet", group, groups, budget, seed) for seed in range(arguments.seeds) for group in trained]
+    results = results_of(arguments, runs)
+    if results is None:
+        return
+    curves = checkpoints.curves_of(runs, results)
+    caption = arguments.caption("SDGMNet's checkpoints: mean over the test groups.", groups, trained)
+    section = Section("Fig. 6 (a)", caption, *checkpoints.fig6a_table(curves))
+    deliver_paper(
+        arguments.out, "fig6a", {"caption": caption, "curves": curves}, [section], arguments.json, diverged(results)
+    )
+    checkpoints.draw_fig6a(curves, arguments.out / "fig6a")
+
+
+@dataclass(frozen=True)
+class ReproducibilityArguments(RunsArguments):
+    """Section V-A: SDGMNet trained with several seeds; mean and standard deviation of the top ten checkpoints.
+
+    sdgmnet paper reproducibility --groups A=sets/castle B=sets/rock C=sets/temple --seeds 3 -o paper
+    """
+
+    seeds: int = 3
+    """Trainings on each group; the paper has 10."""
+
+
+def reproducibility(words: list[str]) -> None:
+    arguments = tyro.cli(ReproducibilityArguments, prog="sdgmnet paper reproducibility", args=words)
+    groups, trained = arguments.opened_with_trained(everywhere=True)
+    budget = arguments.budget()
+    runs = [plan_method("sdgmnet", group, groups, budget, seed) for seed in range(arguments.seeds) for group in trained]
+    results = results_of(arguments, runs)
+    if results is None:
+        return
+    spread = checkpoints.spread_of(runs, results)
+    caption = arguments.caption(f"SDGMNet, {TOP_TEN}.", groups, trained)
+    sections = [
+        Section("Reproducibility", caption, *checkpoints.spread_table(spread)),
+        Section("As printed in the paper (Section V-A)", "PhotoTour, full trainings.", *checkpoints.printed_spread()),
+    ]
+    content = {"caption": caption, "fpr95": spread, "paper_percent": checkpoints.REPRODUCIBILITY}
+    deliver_paper(arguments.out, "reproducibility", content, sections, arguments.json, diverged(results))
+    checkpoints.draw_spread(spread, arguments.out / "reproducibility")
+
+
+@dataclass(frozen=True)
+class Fig6cArguments(RunsArguments):
+    """Fig. 6 (c): four self weights with and without power adjustment, and the ratios of powers of Section V-D.
+
+    HyNet and HardNet+FRN are the dashed lines. Runs that table1 trained into the same folder are not trained again.
+
+        sdgmnet paper fig6c --groups A=sets/castle B=sets/rock C=sets/temple --seeds 2 -o paper
+    """
+
+
+def fig6c(words: list[str]) -> None:
+    arguments = tyro.cli(Fig6cArguments, prog="sdgmnet paper fig6c", args=words)
+    groups, trained = arguments.opened_with_trained()
+    runs = ablation.ablation_runs(trained, groups, arguments.budget(), arguments.seeds)
+    results = results_of(arguments, runs)
+    if results is None:
+        return
+    scores = ablation.scores_of(runs, results)
+    ratios, late = (ablation.power_ratios(runs, arguments.out, since) for since in (None, ablation.LATE))
+    caption = arguments.caption("Mean over all train→test cells.", groups, trained)
+    body = [
+        [one.label, *(_number(one.ways[way]) for way in WAYS), str(len(one.ways["last"]))] for one in scores.values()
+    ]
+    sections = [
+        Section("Fig. 6 (c): ablation", caption, ["framework", *(WAY_NAMES[way] for way in WAYS), "seeds"], body),
+        Section(
+            "Ratio of powers P⁺/P⁻ without power adjustment (Section V-D)",
+            "Means over the epochs, and over the runs (their range). &θ is 1 by construction. "
+            "The paper prints its four numbers in no stated order; here they stand by the definitions.",
+            *ablation.ratio_table(ratios, late),
+        ),
+    ]
+    content = {"caption": caption, **ablation.content(scores, ratios, late)}
+    deliver_paper(arguments.out, "fig6c", content, sections, arguments.json, diverged(results))
+    ablation.draw_fig6c(scores, arguments.out / "fig6c")
+
+
+def _number(values: Sequence[float]) -> str:
+    if not values:
+        return "diverged"
+    spread = f" ± {100 * np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
+    return f"{100 * np.mean(values):.2f}{spread}"
+
+
+@dataclass(frozen=True)
+class Fig6bArguments(RunsArguments):
+    """Fig. 6 (b): SDGMNet with other margins m and other attenuations α, one at a time.
+
+    sdgmnet paper fig6b --groups A=sets/castle B=sets/rock C=sets/temple -o paper
+    """
+
+    margins: tuple[float, ...] = sweeps.MARGINS
+    """Values of m, with α = 0.9."""
+    alphas: tuple[float, ...] = sweeps.ALPHAS
+    """Values of α, with m = 0.6."""
+
+
+def fig6b(words: list[str]) -> None:
+    arguments = tyro.cli(Fig6bArguments, prog="sdgmnet paper fig6b", args=words)
+    groups, trained = arguments.opened_with_trained()
+    group, budget = trained[0], arguments.budget()
+    runs = [
+        one
+        for setting, values in (("margin", arguments.margins), ("alpha", arguments.alphas))
+        for one in sweeps.sweep_runs(setting, values, group, groups, budget, arguments.seeds)
+    ]
+    results = results_of(arguments, runs)
+    if results is None:
+        return
+    curves = {setting: sweeps.curve_of(setting, runs, results) for setting in ("margin", "alpha")}
+    caption = arguments.caption("Mean over the test groups.", groups, [group])
+    section = Section(
+        "Fig. 6 (b): margin and attenuation", f"{caption} Top ten: {TOP_TEN}.", *sweeps.sweep_table(curves)
+    )
+    content = {"caption": caption, **sweeps.content(curves)}
+    deliver_paper(arguments.out, "fig6b", content, [section], arguments.json, diverged(results))
+    sweeps.draw_fig6b(curves, arguments.out / "fig6b")
+
+
+@dataclass(frozen=True)
+class Fig7Arguments(RunsArguments):
+    """Fig. 7: the attenuation α against HPatches' mAP and ΔmAP = mAP(easy) - mAP(tough), of the last checkpoints.
+
+    The runs are those of fig6b; strips of own sequences come from sdgmnet data hpatches.
+
+        sdgmnet paper fig7 --groups A=sets/castle B=sets/rock C=sets/temple --hpatches strips -o paper
+    """
+
+    hpatches: Path | None = None
+    """Folder of sequences, each with ref.png, e1.png ... t5.png."""
+    split: Literal["a", "b", "c", "full", "illum", "view", "all"] = "all"
+    """Official split (the paper: a), or all sequences that are there."""
+    pairs: int = PAIRS
+    """Pairs to draw for each cell of verification."""
+    alphas: tuple[float, ...] = sweeps.ALPHAS
+    """Values of α, with m = 0.6."""
+
+
+def fig7(words: list[str]) -> None:
+    arguments = tyro.cli(Fig7Arguments, prog="sdgmnet paper fig7", args=words)
+    if arguments.hpatches is None or not arguments.hpatches.is_dir():
+        raise InputError(
+            "--hpatches needs a folder of HPatches' strips: the release, or what sdgmnet data hpatches makes."
+        )
+    groups, trained = arguments.opened_with_trained()
+    group = trained[0]
+    runs = sweeps.sweep_runs("alpha", arguments.alphas, group, groups, arguments.budget(), 1)
+    results = results_of(arguments, runs)
+    if results is None:
+        return
+    usable = [one for one, result in zip(runs, results, strict=True) if result.diverged is None]
+    found, note = measure_alphas(arguments, arguments.hpatches, usable)
+    caption = (
+        f"mAP and ΔmAP (easy less tough) in %, higher mAP is better; last checkpoints. {note} "
+        f"{arguments.data_sentence(groups)} Trained on {group.name}. {arguments.budget().sentence()}."
+    )
+    section = Section("Fig. 7: attenuation on HPatches", caption, *sweeps.accuracy_table(found))
+    content = {"caption": caption, "alphas": [{"alpha": alpha, **tasks} for alpha, tasks in found.items()]}
+    deliver_paper(arguments.out, "fig7", content, [section], arguments.json, diverged(results))
+    sweeps.draw_fig7(found, arguments.out / "fig7")
+
+
+def measure_alphas(arguments: Fig7Arguments, root: Path, runs: Sequence[Planned]) -> tuple[sweeps.Accuracy, str]:
+    files = [one.find(arguments.out) / "last.safetensors" for one in runs]
+    for file in files:
+        if not file.exists():
+            raise InputError(f"{file} is gone: move its folder away, and the same command trains it again.")
+    with counting_bar(Console(stderr=True)) as bars:
+
+        def track(iterable: Iterable[Any], doing: str, total: int) -> Iterator[Any]:
+            bar = bars.add_task(doing, total=total)
+            for one in iterable:
+                yield one
+                bars.advance(bar)
+            bars.remove_task(bar)
+
+        report = compare(
+            [parse_contender(str(file))._replace(label=one.method) for one, file in zip(runs, files, strict=True)],
+            [identity(str(file)) for file in files],
+            root,
+            split=arguments.split,
+            cache=arguments.out / "hpatches-cache",
+            pairs=arguments.pairs,
+            track=track,
+        )
+    found = {
+        one.config.alpha: {task: {"map": headline(rows, task), "delta": gap(rows, task)} for task in TASKS}
+        for one, (_, rows) in zip(runs, report.lines, strict=True)
+    }
+    sequences = ", ".join(report.choice.names) if len(report.choice.names) <= 10 else f"{len(report.choice.names)}"
+    return found, f"HPatches, {report.choice.label}: sequences {sequences}; {report.patches} patches a type."
+
+
+@dataclass(frozen=True)
+class StagesArguments:
+    """Tables 2-4: the running statistics at five stages of training, beside those of the authors' logs.
+
+    sdgmnet paper table2-4 runs/liberty runs/notredame -o paper
+    """
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Folders of finished runs that were trained with SDGMNet's loss."""
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+    """Folder for table2-4.md, .json, .png and .pdf."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print JSON instead of tables."""
+
+
+def statistics(words: list[str]) -> None:
+    arguments = tyro.cli(StagesArguments, prog="sdgmnet paper table2-4", args=words)
+    if not arguments.runs:
+        raise InputError("name at least one folder of a run that was trained with SDGMNet's loss.")
+    ours, sections = {}, []
+    for folder in arguments.runs:
+        found, config = stages.stages_of(folder)
+        ours[found.label] = found
+        caption = (
+            f"Running statistics of Eq. (14) at the ends of five of 200 epochs; angles in radians. "
+            f"{config.iterations} iterations, N = {config.batch_size}, decay {config.running_decay:g}."
+        )
+        sections.append(Section(f"Tables 2-4: {found.label}", caption, *stages.stage_table(found)))
+    note = "Epoch means over batches, from the training logs published with the authors' code; Tables 2-4 are these, rounded."
+    sections += [Section(one.label, note, *stages.stage_table(one)) for one in stages.AUTHORS]
+    content = {
+        "stages": stages.STAGES,
+        "here": {label: found._asdict() for label, found in ours.items()},
+        "authors": {found.label: found.values for found in stages.AUTHORS},
+    }
+    deliver_paper(arguments.out, "table2-4", content, sections, arguments.json)
+    stages.draw_stages(ours, arguments.out / "table2-4")

@@ -1,0 +1,148 @@
+"""Fig. 6 (c): four self weights with and without power adjustment, and the ratios of powers of Section V-D."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sdgmnet.paper.colours import COLOURS
+from sdgmnet.paper.figures import new_figure
+from sdgmnet.paper.groups import Group
+from sdgmnet.paper.methods import ABLATION, METHODS
+from sdgmnet.paper.plan import Budget, Planned, plan_method, plan_run
+from sdgmnet.paper.printed import POWER_RATIOS
+from sdgmnet.paper.printing import COLUMN, printed, save_print
+from sdgmnet.paper.results import WAYS, Result
+from sdgmnet.training.log import read_log
+
+LATE = 0.9  # a run is in its last tenth
+DASHED = ("hynet", "hardnet+frn")
+FRAMEWORKS = {
+    f"{kind}{pa}": f"{label} {sign}PA" for pa, sign in (("-pa", "−"), ("+pa", "+")) for kind, label in ABLATION.items()
+}
+
+
+class Score(NamedTuple):
+    """FPR@95 of a framework or method as fractions, a list over the seeds; each the mean over all cells."""
+
+    label: str
+    ways: dict[str, list[float]]
+    diverged: list[str]
+
+
+def ablation_runs(trained: Sequence[Group], groups: Sequence[Group], budget: Budget, seeds: int) -> list[Planned]:
+    """&AF +PA is SDGMNet: the same configuration, so the same run as Table 1's."""
+    runs = []
+    for seed in range(seeds):
+        for group in trained:
+            runs += [plan_run(name, name, "native", group, groups, budget, seed) for name in FRAMEWORKS]
+            runs += [plan_method(name, group, groups, budget, seed) for name in DASHED]
+    return runs
+
+
+def scores_of(runs: Sequence[Planned], results: Sequence[Result]) -> dict[str, Score]:
+    """By the runs' method names. A seed counts where none of its runs diverged."""
+    found: dict[str, Score] = {}
+    for method in dict.fromkeys(one.method for one in runs):
+        mine = [(one, result) for one, result in zip(runs, results, strict=True) if one.method == method]
+        broken = {one.config.seed for one, result in mine if result.diverged is not None}
+        ways: dict[str, list[float]] = {way: [] for way in WAYS}
+        for seed in sorted({one.config.seed for one, _ in mine} - broken):
+            for way, score in WAYS.items():
+                cells = [
+                    value
+                    for one, result in mine
+                    if one.config.seed == seed
+                    for value in score(result, one.tests).values()
+                ]
+                ways[way].append(float(np.mean(cells)))
+        label = FRAMEWORKS.get(method) or METHODS[method].label
+        found[method] = Score(
+            label, ways, [f"{result.name}: {result.diverged}" for _, result in mine if result.diverged]
+        )
+    return found
+
+
+def power_ratio(log: Path, since: float, iterations: int) -> float | None:
+    """Mean of P⁺/P⁻ over a run's epochs that begin after the share `since` of it, by its log; None where that is gone."""
+    if not log.exists():
+        return None
+    epochs = read_log(log, "epoch")
+    begun = [0, *(line["step"] for line in epochs)]  # an epoch begins where the one before ended
+    lines = [line for start, line in zip(begun, epochs, strict=False) if start / iterations >= since]
+    ratios = [line["power_pos"] / line["power_neg"] for line in lines if line["power_neg"] > 0]
+    return float(np.mean(ratios)) if ratios else None
+
+
+def power_ratios(runs: Sequence[Planned], out: Path, since: float | None = None) -> dict[str, list[float]]:
+    """Of the frameworks without power adjustment: self weight -> one ratio a run; None: since the end of the warm-up."""
+    ratios: dict[str, list[float]] = {kind: [] for kind in ABLATION}
+    for one in runs:
+        kind, _, adjustment = one.method.partition("-")
+        if kind in ABLATION and adjustment == "pa":
+            begin = one.config.warmup if since is None else since
+            ratio = power_ratio(one.find(out) / "log.jsonl", begin, one.config.iterations)
+            ratios[kind] += [] if ratio is None else [ratio]
+    return ratios
+
+
+def ratio_table(
+    ratios: Mapping[str, Sequence[float]], late: Mapping[str, Sequence[float]]
+) -> tuple[list[str], list[list[str]]]:
+    def number(values: Sequence[float]) -> str:
+        if not values:
+            return "-"
+        spread = f" ({min(values):.3f} to {max(values):.3f})" if len(values) > 1 else ""
+        return f"{np.mean(values):.3f}{spread}"
+
+    body = [
+        [f"{label} −PA", number(ratios[kind]), number(late[kind]), str(len(ratios[kind])), f"{POWER_RATIOS[kind]:.2f}"]
+        for kind, label in ABLATION.items()
+    ]
+    return ["framework", "after the warm-up", "last tenth", "runs", "paper"], body
+
+
+def content(
+    scores: Mapping[str, Score], ratios: Mapping[str, Sequence[float]], late: Mapping[str, Sequence[float]]
+) -> dict[str, Any]:
+    return {
+        "scores": {
+            name: {"label": one.label, "fpr95": one.ways, "diverged": one.diverged} for name, one in scores.items()
+        },
+        "power_ratios": {
+            kind: {"after_warm_up": list(ratios[kind]), "last_tenth": list(late[kind]), "paper": POWER_RATIOS[kind]}
+            for kind in ABLATION
+        },
+    }
+
+
+def draw_fig6c(scores: Mapping[str, Score], path: Path, way: str = "last ten") -> list[Path]:
+    """Bars of the mean over the seeds, a dot a seed; HyNet and HardNet+FRN as dashed lines."""
+    with printed():
+        figure, axes = new_figure(1, 1, COLUMN, 2.5)
+        axis, width = axes[0, 0], 0.38
+        values = []
+        for place, kind in enumerate(ABLATION):
+            for shift, adjustment, colour in ((-0.5, "-pa", "#bdbdbd"), (0.5, "+pa", COLOURS["sdgmnet"])):
+                found = [100 * one for one in scores[f"{kind}{adjustment}"].ways[way]]
+                if found:
+                    axis.bar(
+                        place + shift * width, np.mean(found), width, color=colour, edgecolor="#4d4d4d", linewidth=0.6
+                    )
+                    axis.plot([place + shift * width] * len(found), found, "o", color="black", markersize=2.5)
+                    values += found
+        for name in DASHED:
+            found = [100 * one for one in scores[name].ways[way]]
+            if found:
+                axis.axhline(np.mean(found), color=COLOURS[name], linestyle="--", label=METHODS[name].label)
+                values += found
+        axis.bar(0, 0, color="#bdbdbd", edgecolor="#4d4d4d", label="−PA")
+        axis.bar(0, 0, color=COLOURS["sdgmnet"], edgecolor="#4d4d4d", label="+PA")
+        axis.set_xticks(range(len(ABLATION)), [r"&$\theta$", r"&$s$", r"&$l_2$", "&AF"])
+        if values:  # the paper's bars do not start at 0 either: differences are small
+            spread = max(max(values) - min(values), 0.05 * max(values))
+            axis.set_ylim(max(0, min(values) - 0.5 * spread), max(values) + 0.2 * spread)
+        axis.set(ylabel="mean FPR@95 (%), axis cut")
+        figure.legend(loc="outside upper center", ncols=4, columnspacing=1.0, handlelength=1.8)
+        return save_print(figure, path)

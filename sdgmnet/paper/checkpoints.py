@@ -1,0 +1,121 @@
+"""Fig. 6 (a), FPR@95 along training, and the reproducibility of Section V-A: both from SDGMNet's runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sdgmnet.paper.colours import COLOURS, FURTHER_COLOURS
+from sdgmnet.paper.figures import new_figure
+from sdgmnet.paper.plan import Planned
+from sdgmnet.paper.printed import REPRODUCIBILITY, TABLE1_COLUMNS
+from sdgmnet.paper.printing import COLUMN, printed, save_print
+from sdgmnet.paper.results import Result, curve, mean_of, top_ten
+
+Curve = list[tuple[int, float]]  # step, mean FPR@95 of the test groups
+
+
+def curves_of(runs: Sequence[Planned], results: Sequence[Result]) -> dict[str, Curve]:
+    """By the group trained on; of the first seed."""
+    return {
+        one.train.name: [(step, mean_of(cells)) for step, cells in curve(result, one.tests)]
+        for one, result in zip(runs, results, strict=True)
+        if one.config.seed == 0
+    }
+
+
+def draw_fig6a(curves: dict[str, Curve], path: Path) -> list[Path]:
+    """A curve a training group, its best checkpoint marked with its value. The first half is left out where it is long, as in
+    the paper: it would flatten the rest."""
+    with printed():
+        figure, axes = new_figure(1, 1, COLUMN, 2.6)
+        axis = axes[0, 0]
+        for place, (name, points) in enumerate((name, points) for name, points in curves.items() if points):
+            shown = points[len(points) // 2 :] if len(points) >= 20 else points
+            colour = FURTHER_COLOURS[place % len(FURTHER_COLOURS)]
+            step, lowest = min(points, key=lambda point: point[1])
+            label = f"trained on {name}, best {100 * lowest:.2f} %"
+            axis.plot([one for one, _ in shown], [100 * value for _, value in shown], color=colour, label=label)
+            if step >= shown[0][0]:
+                axis.plot(step, 100 * lowest, marker="*", color=colour, markersize=8, clip_on=False, zorder=3)
+        axis.set(xlabel="iteration", ylabel="mean FPR@95 (%)")
+        axis.grid(linestyle=":")
+        figure.legend(loc="outside upper center", ncols=1)
+        return save_print(figure, path)
+
+
+def fig6a_table(curves: dict[str, Curve]) -> tuple[list[str], list[list[str]]]:
+    steps = sorted({step for points in curves.values() for step, _ in points})
+    body = [
+        [str(step), *(f"{100 * dict(points)[step]:.2f}" if step in dict(points) else "-" for points in curves.values())]
+        for step in steps
+    ]
+    return ["iteration", *(f"trained on {name} (%)" for name in curves)], body
+
+
+Spread = dict[str, list[float]]  # "TRAIN→TEST" or "mean" -> FPR@95 of the ten best checkpoints, a seed each
+
+
+def spread_of(runs: Sequence[Planned], results: Sequence[Result]) -> Spread:
+    """Only seeds whose every run came to its end are in the mean over all cells."""
+    cells: Spread = {}
+    by_seed: dict[int, list[float]] = {}
+    broken = {one.config.seed for one, result in zip(runs, results, strict=True) if result.diverged is not None}
+    for one, result in zip(runs, results, strict=True):
+        if result.diverged is None:
+            for name, value in top_ten(result, one.tests).items():
+                cells.setdefault(f"{one.train.name}→{name}", []).append(value)
+                by_seed.setdefault(one.config.seed, []).append(value)
+    order = sorted(cells, key=lambda name: [one.name for one in _groups(runs)].index(name.split("→")[1]))
+    means = [float(np.mean(values)) for seed, values in sorted(by_seed.items()) if seed not in broken]
+    return {**{name: cells[name] for name in order}, "mean": means}
+
+
+def _groups(runs: Sequence[Planned]) -> list[Any]:
+    known = {one.train.name: one.train for one in runs}
+    for one in runs:
+        known.update({group.name: group for group in one.tests})
+    return list(known.values())
+
+
+def spread_table(spread: Spread) -> tuple[list[str], list[list[str]]]:
+    body = [
+        [
+            name,
+            f"{100 * np.mean(values):.2f}" if values else "diverged",
+            f"{100 * np.std(values, ddof=1):.2f}" if len(values) > 1 else "-",
+            str(len(values)),
+        ]
+        for name, values in spread.items()
+    ]
+    return ["train→test", "top ten (%)", "± over seeds (%)", "seeds"], body
+
+
+def printed_spread() -> tuple[list[str], list[list[str]]]:
+    names = (*TABLE1_COLUMNS, "mean")
+    body = [[name, f"{mean:.2f}", f"{std:.2f}", "10"] for name, (mean, std) in zip(names, REPRODUCIBILITY, strict=True)]
+    return ["train→test", "top ten (%)", "± over seeds (%)", "seeds"], body
+
+
+def draw_spread(spread: Spread, path: Path) -> list[Path]:
+    """Every seed as a dot, mean and standard deviation beside it; what the paper prints on its own scale below."""
+    with printed():
+        figure, axes = new_figure(2, 1, COLUMN, 3.6)
+        ours, theirs = axes[:, 0]
+        for place, values in enumerate(spread.values()):
+            percent = 100 * np.array(values)
+            ours.plot([place - 0.12] * len(percent), percent, "o", color="#7f7f7f", markersize=3)
+            if len(percent) > 1:
+                ours.errorbar(
+                    place + 0.12, percent.mean(), percent.std(ddof=1), fmt="s", color=COLOURS["sdgmnet"], capsize=2
+                )
+        for place, (mean, std) in enumerate(REPRODUCIBILITY):
+            theirs.errorbar(place, mean, std, fmt="s", color=COLOURS["sdgmnet"], capsize=2)
+        ours.set_xticks(range(len(spread)), list(spread), rotation=30, ha="right")
+        theirs.set_xticks(range(len(REPRODUCIBILITY)), [*TABLE1_COLUMNS, "mean"], rotation=30, ha="right")
+        ours.set(title="here: a dot a seed; mean ± std", ylabel="FPR@95 (%)")
+        theirs.set(title="paper: PhotoTour, 10 trainings", ylabel="FPR@95 (%)")
+        for axis in (ours, theirs):
+            axis.grid(axis="y", linestyle=":")
+        return save_print(figure, path)

@@ -1,0 +1,137 @@
+"""Fig. 6 (b) and Fig. 7: the margin m and the attenuation α, one at a time, on one group."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.lines
+import numpy as np
+
+from sdgmnet.benchmarks.hpatches import TASKS
+from sdgmnet.errors import InputError
+from sdgmnet.paper.colours import COLOURS, RELATIVE
+from sdgmnet.paper.figures import new_figure
+from sdgmnet.paper.groups import Group
+from sdgmnet.paper.plan import Budget, Planned, plan_run
+from sdgmnet.paper.printing import COLUMN, PAGE, printed, save_print
+from sdgmnet.paper.results import Result, last_ten, mean_of, top_ten
+
+# The paper gives its ranges in the figure only; its text names m = 0.6 and 0.7, α = 0.9 and 1.
+MARGINS = (0.0, 0.3, 0.5, 0.6, 0.7)
+ALPHAS = (0.8, 0.85, 0.9, 0.95, 1.0)
+SYMBOLS = {"margin": "m", "alpha": "α"}
+Curve = dict[float, dict[str, list[float]]]  # value -> "top ten" or "last ten" -> FPR@95, a seed each
+
+
+def sweep_runs(
+    setting: str, values: Sequence[float], trained: Group, groups: Sequence[Group], budget: Budget, seeds: int
+) -> list[Planned]:
+    """SDGMNet with one setting varied; the value of the paper's settings is Table 1's run."""
+    for value in values:
+        if not (0 <= value < 1 if setting == "margin" else value > 0):
+            rule = "lies in [0, 1)" if setting == "margin" else "is positive"
+            raise InputError(f"--{setting}s: {SYMBOLS[setting]} {rule}, not {value}.")
+    if len(set(values)) < 2:
+        raise InputError(f"--{setting}s needs two different values at least.")
+    return [
+        plan_run(f"{setting}={value:g}", "sdgmnet", "sdgm", trained, groups, budget, seed, **{setting: value})
+        for seed in range(seeds)
+        for value in sorted(set(values))
+    ]
+
+
+def curve_of(setting: str, runs: Sequence[Planned], results: Sequence[Result]) -> Curve:
+    """Of the runs of that sweep; what diverged has no number."""
+    curve: Curve = {}
+    for one, result in zip(runs, results, strict=True):
+        if one.method.startswith(f"{setting}="):
+            scores = curve.setdefault(getattr(one.config, setting), {"top ten": [], "last ten": []})
+            if result.diverged is None:
+                scores["top ten"].append(mean_of(top_ten(result, one.tests)))
+                scores["last ten"].append(mean_of(last_ten(result, one.tests)))
+    return dict(sorted(curve.items()))
+
+
+def sweep_table(curves: Mapping[str, Curve]) -> tuple[list[str], list[list[str]]]:
+    def number(values: Sequence[float]) -> str:
+        if not values:
+            return "diverged"
+        spread = f" ± {100 * np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
+        return f"{100 * np.mean(values):.2f}{spread}"
+
+    body = [
+        [f"{SYMBOLS[setting]} = {value:g}", number(scores["top ten"]), number(scores["last ten"])]
+        for setting, curve in curves.items()
+        for value, scores in curve.items()
+    ]
+    return ["setting", "top ten checkpoints (%)", "last ten checkpoints (%)"], body
+
+
+def draw_fig6b(curves: Mapping[str, Curve], path: Path) -> list[Path]:
+    """Two panels on one scale: FPR@95 against m and against α; dots are seeds."""
+    with printed():
+        figure, axes = new_figure(1, len(curves), COLUMN, 2.2)
+        for axis, (setting, curve) in zip(axes[0], curves.items(), strict=True):
+            for way, colour, style in (("top ten", COLOURS["sdgmnet"], "-"), ("last ten", "#7f7f7f", "--")):
+                known = [(value, 100 * np.array(scores[way])) for value, scores in curve.items() if scores[way]]
+                axis.plot(
+                    [value for value, _ in known], [one.mean() for _, one in known], style, marker="o", color=colour
+                )
+                for value, one in known:
+                    if len(one) > 1:
+                        axis.plot([value] * len(one), one, ".", color=colour, markersize=2.5, alpha=0.7)
+            axis.set(xlabel=r"margin $m$" if setting == "margin" else r"attenuation $\alpha$")
+            axis.grid(linestyle=":")
+        axes[0, 0].set_ylabel("mean FPR@95 (%)")
+        for axis in axes[0, 1:]:
+            axis.sharey(axes[0, 0])
+            axis.tick_params(labelleft=False)
+        handles = [
+            matplotlib.lines.Line2D([], [], color=COLOURS["sdgmnet"], marker="o", label="ten best checkpoints"),
+            matplotlib.lines.Line2D([], [], color="#7f7f7f", linestyle="--", marker="o", label="last ten checkpoints"),
+        ]
+        figure.legend(handles=handles, loc="outside upper center", ncols=2)
+        return save_print(figure, path)
+
+
+Accuracy = dict[float, dict[str, dict[str, float | None]]]  # α -> task -> "map", "delta" as fractions
+
+
+def accuracy_table(found: Accuracy) -> tuple[list[str], list[list[str]]]:
+    def percent(value: float | None) -> str:
+        return "-" if value is None else f"{100 * value:.2f}"
+
+    body = [
+        [f"{alpha:g}", *(percent(tasks[task][kind]) for kind in ("map", "delta") for task in TASKS)]
+        for alpha, tasks in found.items()
+    ]
+    return ["α", *(f"{task} mAP (%)" for task in TASKS), *(f"{task} ΔmAP (%)" for task in TASKS)], body
+
+
+def draw_fig7(found: Accuracy, path: Path) -> list[Path]:
+    """A panel a task: mAP on the left scale, ΔmAP = mAP(easy) - mAP(tough) on the right one."""
+    with printed():
+        figure, axes = new_figure(1, len(TASKS), PAGE, 2.2)
+        for axis, task in zip(axes[0], TASKS, strict=True):
+            right = axis.twinx()
+            for place, kind, colour, marker in (
+                (axis, "map", COLOURS["sdgmnet"], "o"),
+                (right, "delta", RELATIVE, "s"),
+            ):
+                known = [
+                    (alpha, 100 * value) for alpha, tasks in found.items() if (value := tasks[task][kind]) is not None
+                ]
+                place.plot([alpha for alpha, _ in known], [value for _, value in known], marker=marker, color=colour)
+                place.tick_params(axis="y", colors=colour)
+            axis.set(title=f"patch {task}" if task != "matching" else "image matching", xlabel=r"attenuation $\alpha$")
+            axis.set_ylabel("mAP (%)", color=COLOURS["sdgmnet"])
+            right.set_ylabel(r"$\Delta$mAP (%)", color=RELATIVE)
+            axis.grid(axis="x", linestyle=":")
+        return save_print(figure, path)
+
+
+def content(curves: Mapping[str, Curve]) -> dict[str, Any]:
+    return {
+        setting: [{"value": value, "fpr95": scores} for value, scores in curve.items()]
+        for setting, curve in curves.items()
+    }

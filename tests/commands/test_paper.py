@@ -1,0 +1,95 @@
+"""`sdgmnet paper ...` as a person calls it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sdgmnet.cli import main
+from tests.conftest import blob_patches
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("sets")
+    for seed in (1, 2, 3):
+        blob_patches(30, 3, seed).save(root / f"blobs{seed}")
+    return root
+
+
+def words(folders: Path, out: Path, *more: str) -> list[str]:
+    groups = [f"A={folders}/blobs1", f"B={folders}/blobs2", f"C={folders}/blobs3"]
+    small = ["--iterations", "2", "--batch-size", "8", "--checkpoint-pairs", "60"]
+    return ["--groups", *groups, *small, "-o", str(out), *more]
+
+
+def test_table1_from_folders_to_files_and_again_without_training(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = ["paper", "table1", *words(folders, tmp_path / "out", "--methods", "sift", "tfeat", "--best-seeds", "1")]
+    assert main([*call, "--plan"]) == 0
+    shown = capsys.readouterr().err
+    assert "Plan: 3 training runs, 0 of them done" in shown and "Estimate: " in shown
+    assert not (tmp_path / "out").exists()
+    assert main(call) == 0
+    content = json.loads((tmp_path / "out/table1.json").read_text())
+    assert [row["method"] for row in content["rows"]] == ["SIFT", "TFeat"]
+    text = (tmp_path / "out/table1.md").read_text()
+    assert "not PhotoTour" in text and "2 iterations" in text and "N = 8" in text and "| TFeat |" in text
+    assert all((tmp_path / f"out/table1.{kind}").stat().st_size > 5000 for kind in ("png", "pdf"))
+    results = sorted((tmp_path / "out/runs").glob("*/result.json"))
+    before = [path.stat().st_mtime_ns for path in results]
+    capsys.readouterr()
+    assert main([*call, "--json"]) == 0
+    assert [path.stat().st_mtime_ns for path in results] == before and len(before) == 3
+    printed = capsys.readouterr()
+    assert "all done before" in printed.err and json.loads(printed.out) == content
+
+
+def test_figures_of_sdgmnets_runs(folders: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert main(["paper", "fig6a", *words(folders, out, "--train", "A")]) == 0
+    assert main(["paper", "reproducibility", *words(folders, out, "--train", "A", "--seeds", "1")]) == 0
+    assert main(["paper", "fig6b", *words(folders, out, "--margins", "0.6", "0.7", "--alphas", "0.9", "1")]) == 0
+    assert len(list((out / "runs").glob("*/result.json"))) == 3  # m = 0.6 and α = 0.9 are the run of fig6a
+    for name in ("fig6a", "fig6b", "reproducibility"):
+        assert all((out / f"{name}.{kind}").exists() for kind in ("md", "json", "png", "pdf"))
+    assert [one["value"] for one in json.loads((out / "fig6b.json").read_text())["alpha"]] == [0.9, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("command", "change", "said"),
+    [
+        ("table1", ["--methods", "superpoint"], "--methods superpoint: no such method"),
+        ("table1", ["--groups", "A={0}/blobs1"], "two groups of scenes at least"),
+        ("table1", ["--groups", "A={0}/blobs1", "B={0}/blobs2,{0}/blobs1"], "blobs1 is in A and in B"),
+        (
+            "table1",
+            ["--groups", "A={0}/blobs1,{0}/gone", "B={0}/blobs2"],
+            "--groups A: {0}/gone: there is no such folder",
+        ),
+        ("table1", ["--groups", "A={0}/blobs1", "A={0}/blobs2"], "two groups are called A"),
+        ("table1", ["--groups", "{0}/blobs1", "B={0}/blobs2"], "NAME=FOLDER,FOLDER"),
+        ("table1", ["--phototour", "{0}"], "either --groups or --phototour"),
+        ("table1", ["--iterations", "0"], "--iterations must be at least 2"),
+        ("table1", ["--seeds", "0"], "--seeds must be at least 1"),
+        ("table1", ["--batch-size", "5000"], "group A: "),
+        ("fig6c", ["--train", "Z"], "no such group; there are A, B, C"),
+        ("fig6b", ["--margins", "1", "0.5"], "m lies in [0, 1)"),
+        ("fig7", [], "--hpatches needs a folder"),
+    ],
+)
+def test_bad_input_ends_in_one_sentence(
+    folders: Path, tmp_path: Path, command: str, change: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = ["paper", command, *words(folders, tmp_path / "out"), *(word.format(folders) for word in change)]
+    assert main(call) == 2
+    shown = capsys.readouterr().err
+    assert said.format(folders) in shown and "Traceback" not in shown
+    assert not list(tmp_path.rglob("result.json"))
+
+
+def test_tables_2_to_4_need_a_run_of_sdgm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["paper", "table2-4", str(tmp_path / "no"), "-o", str(tmp_path)]) == 2
+    assert main(["paper", "table2-4", "-o", str(tmp_path)]) == 2
+    assert "config.json" in capsys.readouterr().err

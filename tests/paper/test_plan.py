@@ -1,0 +1,229 @@
+import json
+import os
+import shutil
+import signal
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from sdgmnet.commands.paper import describe_with
+from sdgmnet.errors import InputError, Interrupted
+from sdgmnet.paper import plan as planning
+from sdgmnet.paper.ablation import ablation_runs, power_ratios, ratio_table, scores_of
+from sdgmnet.paper.groups import Group, make_group
+from sdgmnet.paper.plan import Budget, Planned, plan_method, plan_run, run_plan
+from sdgmnet.paper.results import Result, last_ten, read_result
+from sdgmnet.paper.sweeps import sweep_runs
+from sdgmnet.training import loop
+from sdgmnet.training.log import read_log
+from sdgmnet.training.run import Diverged, Run
+from tests.conftest import blob_patches
+
+QUIET = Console(quiet=True)
+TINY = Budget(iterations=3, batch_size=8, checkpoints=3, checkpoint_pairs=60, small=True)
+
+
+@pytest.fixture(scope="module")
+def groups() -> list[Group]:
+    return [make_group(name, (f"somewhere/{name}",), [blob_patches(30, 3, seed)]) for seed, name in enumerate("ABC")]
+
+
+@pytest.fixture
+def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Folders of the trainings that are begun or resumed."""
+    calls: list[str] = []
+    original = planning.train
+
+    def counted(config, out, **options):  # type: ignore[no-untyped-def]
+        calls.append(f"{Path(out).name}{' resumed' if options['resume'] else ''}")
+        return original(config, out, **options)
+
+    monkeypatch.setattr(planning, "train", counted)
+    return calls
+
+
+@pytest.fixture(scope="module")
+def whole(groups: list[Group], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A plan that was run in one go."""
+    out = tmp_path_factory.mktemp("whole")
+    run(two(groups), out)
+    return out
+
+
+def two(groups: list[Group]) -> list[Planned]:
+    return [plan_method(name, groups[0], groups, TINY, 0) for name in ("sdgmnet", "tfeat")]
+
+
+def run(runs: list[Planned], out: Path) -> list[Result]:
+    return run_plan(runs, out, describe_with, QUIET)
+
+
+def scored(results: list[Result]) -> list[dict[str, object]]:
+    """All but how long it took."""
+    return [{**asdict(one), "seconds_per_iteration": None} for one in results]
+
+
+def test_a_run_is_known_by_its_settings_and_its_data_wherever_it_lies(groups: list[Group]) -> None:
+    one = plan_method("sdgmnet", groups[0], groups, TINY, 0)
+    moved = [make_group(g.name, (f"elsewhere/{g.name}",), g.test) for g in groups]
+    renamed = [make_group(f"{g.name}2", g.folders, g.test) for g in groups]
+    assert plan_method("sdgmnet", moved[0], moved, TINY, 0).digest() == one.digest()
+    assert plan_method("sdgmnet", renamed[0], renamed, TINY, 0).digest() == one.digest()
+    others = [
+        plan_method("sdgmnet", groups[0], groups, TINY, 1),
+        plan_method("sdgmnet", groups[1], groups, TINY, 0),
+        plan_method("hynet", groups[0], groups, TINY, 0),
+        plan_method("sdgmnet", groups[0], groups[:2], TINY, 0),
+        plan_method("sdgmnet", groups[0], groups, replace(TINY, iterations=5), 0),
+        plan_run("alpha=1", "sdgmnet", "sdgm", groups[0], groups, TINY, 0, alpha=1.0),
+    ]
+    assert len({one.digest(), *(other.digest() for other in others)}) == 7
+    patches = np.array(groups[0].test[0].patches)
+    patches[0] ^= 1
+    changed = [make_group("A", ("a",), [replace(groups[0].test[0], patches=patches)]), *groups[1:]]
+    assert plan_method("sdgmnet", changed[0], changed, TINY, 0).digest() != one.digest()
+
+
+def test_frameworks_and_sweeps_share_the_runs_of_table_1(groups: list[Group]) -> None:
+    table = {plan_method(name, groups[0], groups, TINY, 0).digest() for name in ("sdgmnet", "hynet", "hardnet+frn")}
+    ablation = ablation_runs(groups[:1], groups, TINY, 1)
+    assert len(ablation) == len({one.digest() for one in ablation}) == 10
+    assert table <= {one.digest() for one in ablation}
+    sweep = sweep_runs("alpha", (0.8, 0.9), groups[0], groups, TINY, 1)
+    assert [one.digest() in table for one in sweep] == [False, True]
+
+
+def test_what_is_finished_is_not_trained_again(
+    groups: list[Group], whole: Path, tmp_path: Path, trainings: list[str]
+) -> None:
+    out = tmp_path / "copy"
+    shutil.copytree(whole, out)
+    first = run(two(groups), out)
+    assert [one.config["encoder"] for one in first] == ["sdgmnet", "tfeat"] and trainings == []
+    for one in two(groups):  # the result is all that is needed
+        for path in one.find(out).iterdir():
+            if path.name != "result.json":
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    more = [*two(groups), plan_method("tfeat", groups[1], groups, TINY, 0)]
+    assert run(more, out)[:2] == first and trainings == [more[2].folder(out).name]
+
+
+def test_an_interrupted_plan_goes_on_to_the_same_results(
+    groups: list[Group], whole: Path, tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, done = loop.iterate_once, []
+
+    def counted(state: Run) -> float:
+        done.append(1)
+        if len(done) == TINY.iterations + 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "iterate_once", counted)
+        with pytest.raises(Interrupted, match="tfeat on A, seed 0: stopped at step 2 of 3; the same command goes on"):
+            run(two(groups), tmp_path)
+    assert scored(run(two(groups), tmp_path)) == scored(run(two(groups), whole))
+    names = [one.folder(tmp_path).name for one in two(groups)]
+    assert trainings == [names[0], names[1], f"{names[1]} resumed"]
+    for one in two(groups):
+        logs = [(one.find(out) / "log.jsonl").read_text() for out in (whole, tmp_path)]
+        assert logs[0] == logs[1]
+
+
+def test_a_run_whose_last_evaluation_was_cut_off_is_only_evaluated(
+    groups: list[Group], whole: Path, tmp_path: Path, trainings: list[str]
+) -> None:
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    (two(groups)[1].find(tmp_path) / "result.json").unlink()
+    assert scored(run(two(groups), tmp_path)) == scored(run(two(groups), whole)) and trainings == []
+
+
+def test_a_start_that_was_cut_off_is_begun_anew(groups: list[Group], tmp_path: Path) -> None:
+    one = two(groups)[1]
+    checkpoint = one.folder(tmp_path) / "checkpoints/checkpoint-000000000.pt"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.write_bytes(b"half")
+    assert run([one], tmp_path)[0].diverged is None
+
+
+def test_the_result_is_what_the_log_and_all_pairs_say(groups: list[Group], whole: Path) -> None:
+    one = two(groups)[0]
+    (result,) = run([one], whole)
+    lines = read_log(one.find(whole) / "log.jsonl", "evaluation")[1:]
+    assert [line["step"] for line in result.checkpoints] == [line["step"] for line in lines] == [1, 2, 3]
+    assert result.checkpoints[2]["fpr95"]["blobs1"] == lines[2]["fpr95"]["blobs1"]
+    assert result.checkpoint_pairs == {"blobs1": 30, "blobs2": 30}
+    assert result.pairs == {group.test[0].name: group.pairs for group in groups[1:]}
+    assert result.trained_on == ["blobs0"] and set(result.last) == {"blobs1", "blobs2"}
+    assert not (one.find(whole) / "checkpoints").exists()
+
+
+def test_a_method_that_diverges_is_a_result_too(
+    groups: list[Group], whole: Path, tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = loop.iterate_once
+
+    def broken(state: Run) -> float:
+        if state.config.encoder == "tfeat" and state.step == 1:
+            raise Diverged("the loss is nan")
+        return original(state)
+
+    monkeypatch.setattr(loop, "iterate_once", broken)
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    shutil.rmtree(two(groups)[1].find(tmp_path))
+    results = run(two(groups), tmp_path)
+    assert "step 1 of 3: the loss is nan" in str(results[1].diverged) and str(tmp_path) not in str(results[1].diverged)
+    run(two(groups), tmp_path)
+    assert len(trainings) == 1
+    scores = scores_of(two(groups), results)
+    assert scores["tfeat"].ways["last"] == [] and len(scores["tfeat"].diverged) == 1
+    expected = np.mean(list(last_ten(results[0], groups[1:]).values()))
+    assert scores["sdgmnet"].ways["last ten"] == [pytest.approx(expected)]
+
+
+def test_a_damaged_or_foreign_result_is_refused(groups: list[Group], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for content, said in (("{", "not valid JSON"), ('{"name": 1}', "not a result of this version")):
+        (folder / "result.json").write_text(content)
+        with pytest.raises(InputError, match=said):
+            read_result(folder, "0")
+    Result("a", "1", {}, [], [], {}, {}, {}, 1.0).save(folder)
+    with pytest.raises(InputError, match="of another run"):
+        read_result(folder, "0")
+    assert json.loads((folder / "result.json").read_text())["digest"] == "1"
+
+
+def test_a_batch_that_no_group_can_fill_is_refused_before_training(groups: list[Group], tmp_path: Path) -> None:
+    runs = [plan_method("sdgmnet", group, groups, replace(TINY, batch_size=500), 0) for group in groups]
+    with pytest.raises(InputError, match=r"group A: .*500"):
+        run(runs, tmp_path)
+    assert not list(tmp_path.rglob("config.json"))
+
+
+def test_ratios_of_powers_are_those_after_the_warm_up(groups: list[Group], tmp_path: Path) -> None:
+    """Section V-D: the mean over the epochs; while warming up all weights are 1, and so is the ratio."""
+    budget = replace(TINY, iterations=40)
+    runs = [plan_run(name, name, "native", groups[0], groups, budget, 0) for name in ("l2-pa", "l2+pa", "s-pa")]
+    powers = [(8.0, 8.0)] * 4 + [(4.0, 2.0), (3.0, 4.0)]  # 10 % of 40 iterations are the warm-up
+    lines = [
+        {"kind": "epoch", "step": step, "power_pos": pos, "power_neg": neg}
+        for step, (pos, neg) in enumerate(powers, start=1)
+    ]
+    folder = runs[0].folder(tmp_path)
+    folder.mkdir(parents=True)
+    (folder / "log.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
+    assert power_ratios(runs, tmp_path) == {"theta": [], "s": [], "l2": [(2.0 + 0.75) / 2], "af": []}
+    late = power_ratios(runs, tmp_path, since=5 / 40)
+    assert late["l2"] == [0.75]
+    assert ratio_table({**late, "l2": [1.0, 2.0]}, late)[1][2] == [
+        "&l₂ −PA",
+        "1.500 (1.000 to 2.000)",
+        "0.750",
+        "2",
+        "1.02",
+    ]
