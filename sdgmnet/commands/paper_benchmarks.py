@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 from sdgmnet.benchmarks.hpatches import Row
-from sdgmnet.benchmarks.reconstruction import COLMAP
+from sdgmnet.benchmarks.reconstruction import COLMAP, Detector
 from sdgmnet.commands import evaluate_reconstruction, hpatches, matching
 from sdgmnet.commands.data import print_aside
 from sdgmnet.commands.paper_figures import Out, demand_folder
@@ -143,8 +143,8 @@ class Table5Arguments:
     """Folder of sets of photos, or a set."""
     sets: tuple[str, ...] = ()
     """Names of the sets to use; all where none is given."""
-    keypoints: int = evaluate_reconstruction.DEFAULT.keypoints
-    """At most so many keypoints a photo."""
+    detector: Detector = evaluate_reconstruction.DEFAULT.detector
+    """Whose keypoints all contenders describe: COLMAP's or OpenCV's."""
     dense: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Also dense points."""
     threads: int = evaluate_reconstruction.DEFAULT.threads
@@ -155,7 +155,7 @@ class Table5Arguments:
 
 def table5(words: list[str]) -> None:
     arguments = tyro.cli(Table5Arguments, prog="sdgmnet paper table5", args=words)
-    more = ["--keypoints", str(arguments.keypoints), "--threads", str(arguments.threads)]
+    more = ["--detector", arguments.detector, "--threads", str(arguments.threads)]
     more += ["--dense"] * arguments.dense + (["--sets", *arguments.sets] if arguments.sets else [])
     results = run_or_reuse("Table 5: reconstruction", evaluate_reconstruction.main, arguments, more, summaries)
     rows = [row for row in results.get("rows", ()) if not arguments.sets or row["set"] in arguments.sets]
