@@ -339,22 +339,24 @@ def map_models(place: Place, photos: int, options: ModelOptions, tell: Tell) -> 
     """Figures of the models in sparse/0, 1, ..., the largest first."""
     record = place.notes / MODELS
     if not (record.exists() and place.sparse.is_dir()):
-        try:
-            with place.times.of("mapping"):
-                step = map_photos(
-                    place.database,
-                    place.images,
-                    place.sparse,
-                    place.notes / SCENE,
-                    place.log,
-                    count=photos,
-                    smallest=options.smallest,
-                    seed=options.seed,
-                    tell=partial(tell, "mapping"),
-                )
-        except InputError as error:
-            raise NoModel(str(error)) from error
+        with place.times.of("mapping"):
+            step = map_photos(
+                place.database,
+                place.images,
+                place.sparse,
+                place.notes / SCENE,
+                place.log,
+                count=photos,
+                smallest=options.smallest,
+                seed=options.seed,
+                tell=partial(tell, "mapping"),
+            )
         place.times.peak(step.peak_bytes, "mapping")
+        if not step.result:
+            raise NoModel(
+                f"the {photos} photos cannot be joined into a model of {options.smallest} or more: "
+                "they need to show the same things from places not too far apart."
+            )
         write_json(record, step.result)
     tell("mapping", photos, photos)
     models: list[dict[str, Any]] = read_json(record)

@@ -16,9 +16,11 @@ import numpy as np
 import pytest
 
 from sdgmnet.cli import main
+from sdgmnet.errors import InputError
 from sdgmnet.reconstruction import model
 from sdgmnet.reconstruction.cloud import read_ply
-from sdgmnet.reconstruction.model import ModelOptions, choose_pairs
+from sdgmnet.reconstruction.model import ModelOptions, NoModel, Place, choose_pairs
+from sdgmnet.reconstruction.sparse import Step
 from sdgmnet.reconstruction.views import load_scene
 from tests.reconstruction.planes import photograph, views_around, with_orientation, write_photos
 
@@ -266,6 +268,22 @@ def test_photos_of_different_things_are_said(tmp_path: Path, capsys: pytest.Capt
     assert main(words) == 2
     assert "no two of the 3 photos" in capsys.readouterr().err
     assert (tmp_path / "model/database.db").exists()  # what was found stays, and is not computed again
+
+
+def test_a_full_disk_while_mapping_is_not_the_photos_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The benchmark goes on after photos that give no model, and must not after this."""
+
+    def refuse(*_: Any, **__: Any) -> Step:
+        raise InputError("the disk is full.")
+
+    def nothing(*_: Any, **__: Any) -> Step:
+        return Step([], 0)
+
+    for answer, expected in ((refuse, InputError), (nothing, NoModel)):
+        monkeypatch.setattr(model, "map_photos", answer)
+        with pytest.raises(InputError) as told:
+            model.map_models(Place(tmp_path / "model"), 4, ModelOptions(), lambda *_: None)
+        assert type(told.value) is expected
 
 
 def test_pairs() -> None:
