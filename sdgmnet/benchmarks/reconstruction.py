@@ -6,7 +6,7 @@ Keypoints are those that a set brings in the benchmark's files, or they are dete
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -40,6 +40,7 @@ from sdgmnet.reconstruction.densify import densify
 from sdgmnet.reconstruction.model import ModelOptions, Photos, Place, build_model
 from sdgmnet.reconstruction.own_sift import build_with_colmap, detect_with_colmap
 from sdgmnet.reconstruction.page import show_model
+from sdgmnet.reconstruction.views import View
 
 ANGLES = (5, 10, 20)  # degrees
 COLMAP = "colmap"
@@ -233,6 +234,7 @@ def _detect(images: Path, names: Sequence[str], note: dict[str, Any], threads: i
 def relative_poses(place: Place, truth: Path) -> dict[str, Any]:
     """Errors of the relative poses that the matches of each pair give, of all pairs whose two cameras are known."""
     views = read_truth(truth)
+    demand_sizes(place, views, truth)
     sources = sources_of(place)
     errors: dict[str, float] = {}
     with tables.opened(place.database) as database:
@@ -251,6 +253,17 @@ def relative_poses(place: Place, truth: Path) -> dict[str, Any]:
         **{f"auc{angle}": pose_auc(values, angle) for angle in ANGLES},
         "median_error": float(np.median(values)) if np.isfinite(np.median(values)) else None,
     }
+
+
+def demand_sizes(place: Place, views: Mapping[str, View], truth: Path) -> None:
+    """The true cameras are those of photos of another size where somebody made the photos smaller."""
+    for photo in read_json(place.notes / "photos.json")["photos"]:
+        view = views.get(photo["source"])
+        if view is not None and (view.width, view.height) != (photo["width"], photo["height"]):
+            raise InputError(
+                f"{truth} has a camera of {view.width} x {view.height} pixels for {photo['source']}, which has "
+                f"{photo['width']} x {photo['height']}: give the cameras of these photos, or no ground_truth."
+            )
 
 
 def sources_of(place: Place) -> dict[str, str]:
@@ -273,8 +286,8 @@ def write_exchange(place: Place) -> None:
                 write_matches(place.folder / "matches", *names, pairs)
 
 
-def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """A line for each row, and the published ones of each set below its own.
+def table(rows: Sequence[dict[str, Any]], failed: Sequence[dict[str, str]] = ()) -> tuple[list[str], list[list[str]]]:
+    """A line for each row, for each contender without a model, and the published ones of each set below its own.
 
     Dense points of different engines are not comparable: each engine has a column.
     """
@@ -285,10 +298,11 @@ def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     header += [f"dense, engine {engine}" for engine in engines] + ["dense, published"] * bool(engines)
     header += [f"AUC@{angle}" for angle in ANGLES] * poses
     body = []
-    for name in dict.fromkeys(row["set"] for row in rows):
+    for name in dict.fromkeys(row["set"] for row in (*rows, *failed)):
         of_set = [row for row in rows if row["set"] == name]
         body += [_line(row, engines, poses) for row in of_set]
-        for one in published(name, of_set[0]["photos"]):
+        body += [[name, one["label"], "no model"] + [""] * (len(header) - 3) for one in failed if one["set"] == name]
+        for one in published(name, of_set[0]["photos"]) if of_set else ():
             known = [name, one.label, str(one.registered), one.points, "", f"{one.track_length:.2f}", ""]
             known += [f"{one.reprojection_error:.2f}", "", "", ""]
             known += [""] * len(engines) + [one.dense] * bool(engines) + [""] * (len(ANGLES) * poses)

@@ -78,7 +78,7 @@ def main(words: list[str]) -> None:
     if arguments.out.exists() and not arguments.out.is_dir():
         raise InputError(f"{arguments.out} is a file: give the name of a folder.")
     entries = parse_entries(arguments.contenders)
-    sets = read_photo_sets(arguments.root)
+    sets = read_photo_sets(arguments.root, without=[arguments.out])
     if unknown := sorted(set(arguments.sets) - {one.name for one in sets}):
         raise InputError(f"{arguments.root} holds no set named {', '.join(unknown)}.")
     sets = [one for one in sets if not arguments.sets or one.name in arguments.sets]
@@ -104,5 +104,5 @@ def main(words: list[str]) -> None:
     results = {"options": asdict(options), "rows": rows, "failed": failed}
     told = f"ratio {options.ratio:g}" if options.ratio is not None else "no ratio test"
     title = f"Reconstruction ({'mutual' if options.mutual else 'one-way'} nearest neighbours, {told})"
-    deliver(results, *table(rows), arguments.out, arguments.json, title=title)
+    deliver(results, *table(rows, failed), arguments.out, arguments.json, title=title)
     draw_reconstruction(rows, arguments.out / "reconstruction.png")

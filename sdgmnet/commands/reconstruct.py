@@ -122,10 +122,11 @@ def main(words: list[str]) -> None:
         photos = Photos(arguments.photos, names)
         summary = build_model(place, photos, options, describe_photo, described_by, listed=listed, tell=tell)
         show_model(place, summary, plain_name(arguments.photos.resolve().name))
+        write_json(place.folder / "summary.json", summary)
         if arguments.dense:
             dense = densify(place, arguments.dense_size, seed=arguments.seed, threads=arguments.threads, tell=tell)
             summary = {**summary, "dense": dense, **place.times.read()}
-        write_json(place.folder / "summary.json", summary)
+            write_json(place.folder / "summary.json", summary)
     report(place, summary, as_json=arguments.json)
 
 

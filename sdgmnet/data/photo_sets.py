@@ -6,6 +6,7 @@ SET/ground_truth/       optional: true cameras, as COLMAP's cameras.txt and imag
                         as Strecha's files, one NAME.camera for each photo
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,14 +28,17 @@ class PhotoSet(NamedTuple):
     truth: Path | None  # folder of the true cameras
 
 
-def read_photo_sets(root: Path) -> list[PhotoSet]:
-    """The folder itself where photos lie in it or in its images/, otherwise every sub-folder that is a set."""
+def read_photo_sets(root: Path, without: Iterable[Path] = ()) -> list[PhotoSet]:
+    """The folder itself where photos lie in it or in its images/, otherwise every sub-folder that is a set and none of
+    `without`, such as results, whose pictures are no photos."""
     if not root.is_dir():
         raise InputError(f"{root} is not a folder: give a folder of photo sets, or one set.")
     whole = _read_set(root)
     if whole is not None:
         return [whole]
-    inside = sorted(child for child in root.iterdir() if child.is_dir() and not child.name.startswith("."))
+    others = {place.resolve() for place in without}
+    folders = (child for child in root.iterdir() if child.is_dir() and not child.name.startswith("."))
+    inside = sorted(child for child in folders if child.resolve() not in others)
     sets = [one for child in inside if (one := _read_set(child)) is not None]
     if not sets:
         raise InputError(f"{root} holds no photos, nor do its sub-folders or their images folders.")

@@ -24,14 +24,18 @@ def read_color(path: Path | str, *, upright: bool = True) -> np.ndarray:
 
 
 def _read_bytes(path: Path, mode: int, upright: bool) -> np.ndarray:
-    flags = mode | (0 if upright else cv2.IMREAD_IGNORE_ORIENTATION)
     try:
-        picture = read_picture(path, flags | cv2.IMREAD_ANYDEPTH)
-        if picture.dtype == np.uint16:
-            return eight_bits(picture)
-        return picture if picture.dtype == np.uint8 else read_picture(path, flags)
+        return read_eight_bits(path, mode | (0 if upright else cv2.IMREAD_IGNORE_ORIENTATION))
     except Unreadable as error:
         raise InputError(f"{path} {error}: replace or remove it.") from error
+
+
+def read_eight_bits(path: Path, flags: int) -> np.ndarray:
+    """As `read_picture`, uint8 by all the bits that a deeper picture uses: OpenCV alone would take the upper eight of 16."""
+    picture = read_picture(path, flags | cv2.IMREAD_ANYDEPTH)
+    if picture.dtype == np.uint16:
+        return eight_bits(picture)
+    return picture if picture.dtype == np.uint8 else read_picture(path, flags)
 
 
 def eight_bits(pixels: np.ndarray) -> np.ndarray:

@@ -41,18 +41,18 @@ def prepare_photos(
     with new_folder(target) as part:
         for name in names:
             source = Path(folder) / name
-            reason, picture, turned = read_photo(source)
+            reason, picture, changed = read_photo(source)
             if picture is None:
                 broken.append([plain_name(name), reason])
                 continue
             height, width = picture.shape[:2]
             scale = min(1.0, options["size"] / max(width, height))
-            as_it_is = scale == 1.0 and not turned and source.suffix.lower() in KEPT_AS_THEY_ARE
+            as_it_is = scale == 1.0 and not changed and source.suffix.lower() in KEPT_AS_THEY_ARE
             copy = part / copied_name(name, {photo["name"] for photo in kept})
             copy.parent.mkdir(parents=True, exist_ok=True)
             if as_it_is:
                 shutil.copyfile(source, copy)
-            else:
+            if not as_it_is or not opens_in_colmap(copy):
                 side = (max(1, round(width * scale)), max(1, round(height * scale)))
                 smaller = cv2.resize(picture, side, interpolation=cv2.INTER_AREA) if scale < 1 else picture
                 coded = cv2.imencode(copy.suffix, smaller, [cv2.IMWRITE_JPEG_QUALITY, 97])[1]
@@ -88,17 +88,29 @@ def copied_name(name: str, taken: set[str]) -> str:
 
 
 def read_photo(path: Path) -> tuple[str, np.ndarray | None, bool]:
-    """Why it cannot be read (or empty), the upright picture (or None), and whether its EXIF asks for a turn."""
+    """Why it cannot be read (or empty), the upright picture (or None) of eight bits, and whether it is another than the file's
+    own, by a turn that EXIF asks for or by its depth."""
     import cv2
 
-    from sdgmnet.features.images import Unreadable, read_picture
+    from sdgmnet.features.images import Unreadable, read_eight_bits, read_picture
 
     try:
-        upright = read_picture(path, cv2.IMREAD_COLOR)
+        upright = read_eight_bits(path, cv2.IMREAD_COLOR)
         stored = read_picture(path, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
     except Unreadable as error:
         return str(error), None, False
     return "", upright, not np.array_equal(upright, stored)
+
+
+def opens_in_colmap(path: Path) -> bool:
+    """Not every file that OpenCV reads: by its name it takes a WebP for the JPEG that it is called."""
+    import pycolmap
+
+    try:
+        pycolmap.infer_camera_from_image(path)
+    except Exception:  # whatever it stumbles over, a copy of our own is what it can read
+        return False
+    return True
 
 
 def noted_focal_length(path: Path) -> float | None:

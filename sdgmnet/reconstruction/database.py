@@ -85,6 +85,11 @@ def image_ids(database: sqlite3.Connection) -> dict[str, int]:
     return {str(name): int(number) for name, number in database.execute("SELECT name, image_id FROM images")}
 
 
+def count_keypoints(database: sqlite3.Connection) -> dict[int, int]:
+    """By the image's number."""
+    return {int(number): int(rows) for number, rows in database.execute("SELECT image_id, rows FROM keypoints")}
+
+
 def pair_id(first: int, second: int) -> int:
     return LAST_ID * min(first, second) + max(first, second)
 

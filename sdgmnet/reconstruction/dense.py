@@ -36,15 +36,15 @@ class DenseReport(NamedTuple):
 
 def choose_neighbours(scene: SparseScene, index: int, count: int) -> list[int]:
     """Views to compare a view with, best first: many shared points, seen about 5 to 25 degrees apart, at similar scale."""
-    sees = np.zeros((len(scene.views), len(scene.points)), dtype=bool)
-    sees[scene.observations[:, 0], scene.observations[:, 1]] = True
-    here = scene.points - scene.views[index].centre()
-    worth = np.zeros(len(scene.views))
+    seen = np.zeros(len(scene.points), dtype=bool)
+    seen[scene.observations[scene.observations[:, 0] == index, 1]] = True
+    rows = np.unique(scene.observations[seen[scene.observations[:, 1]]], axis=0)  # by view, then by point
+    centre, worth = scene.views[index].centre(), np.zeros(len(scene.views))
     for other, view in enumerate(scene.views):
-        shared = sees[index] & sees[other]
-        if other == index or shared.sum() < FEWEST_SHARED:
+        shared = scene.points[rows[slice(*np.searchsorted(rows[:, 0], [other, other + 1])), 1]]
+        if other == index or len(shared) < FEWEST_SHARED:
             continue
-        one, two = here[shared], scene.points[shared] - view.centre()
+        one, two = shared - centre, shared - view.centre()
         lengths = np.linalg.norm(one, axis=1), np.linalg.norm(two, axis=1)
         angles = np.degrees(np.arccos(np.clip((one * two).sum(1) / (lengths[0] * lengths[1]), -1, 1)))
         if np.median(angles) < SMALLEST_ANGLE:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sdgmnet.errors import InputError
 from sdgmnet.files import new_folder
 from sdgmnet.reconstruction import database as tables
 from sdgmnet.reconstruction.sparse import Step, alone, mapping_options, read_scene
@@ -48,7 +47,8 @@ def _verify(path: str, seed: int, threads: int) -> None:
 def map_photos(
     path: Path, images: Path, target: Path, scene: Path, log: Path, *, count: int, smallest: int, seed: int, tell: Tell
 ) -> Step:
-    """Models of at least `smallest` photos in target/0, 1, ..., the largest first, in binary and text; their figures.
+    """Models of at least `smallest` photos in target/0, 1, ..., the largest first, in binary and text; their figures, none
+    where there is no model.
 
     The largest one's points are in target/points.ply, its cameras and tracks, lens distortion left out, in the file `scene`.
     `count` photos are there.
@@ -69,7 +69,6 @@ def map_photos(
             target=str(target),
             scene=str(scene),
             heartbeat=str(heartbeat),
-            count=count,
             smallest=smallest,
             seed=seed,
         )
@@ -78,7 +77,7 @@ def map_photos(
 
 
 def _map(
-    path: str, images: str, target: str, scene: str, heartbeat: str, count: int, smallest: int, seed: int
+    path: str, images: str, target: str, scene: str, heartbeat: str, smallest: int, seed: int
 ) -> list[dict[str, Any]]:
     import pycolmap
 
@@ -98,12 +97,10 @@ def _map(
             initial_image_pair_callback=lambda: registered(2),
             next_image_callback=lambda: registered(1),
         )
+        shutil.rmtree(unsorted)
         models = [model for model in found.values() if model.num_reg_images() >= smallest]
         if not models:
-            raise InputError(
-                f"the {count} photos cannot be joined into a model of {smallest} or more: "
-                "they need to show the same things from places not too far apart."
-            )
+            return []
         models.sort(key=lambda model: (-model.num_reg_images(), -model.num_points3D()))
         for number, model in enumerate(models):
             model.extract_colors_for_all_images(images)
@@ -112,7 +109,6 @@ def _map(
             model.write_text(part / str(number))
         models[0].export_PLY(part / POINTS)
         save_scene(read_scene(models[0])[0], scene)
-        shutil.rmtree(unsorted)
         return [figures(model) for model in models]
 
 

@@ -31,6 +31,7 @@ METHOD = 1  # raised when the same photos and options would give another model
 ANY_SIZE = 1_000_000  # pixels of a side: photos are copied as large as they are
 KEPT_FEATURES = 32  # photos whose features are kept in memory while pairs are matched
 INPUTS, SCENE = "inputs.json", "scene.npz"
+MATCHED, VERIFIED, MODELS = "matched.json", "verified.json", "models.json"  # made of the database: nothing without it
 
 Tell = Callable[[str, int, int], None]  # stage, done, of how many
 Describe = Callable[[str, Path], Features]  # name of a photo as its owner calls it, its upright copy
@@ -142,16 +143,15 @@ def summarise(
     described_by: dict[str, Any],
 ) -> dict[str, Any]:
     """The benchmark's figures of the largest model (PROTOCOLS.md 7.3), and what they were made from."""
-    names = [photo["name"] for photo in copies["photos"]]
     with tables.opened(place.database) as database:
-        inliers = tables.count_verified(database)
+        inliers, keypoints = tables.count_verified(database), tables.count_keypoints(database)
     return {
         "photos": len(photos.names),
         **{key: value for key, value in models[0].items() if key != "photos"},
         "inlier_pairs": inliers.pairs,
         "inlier_matches": inliers.matches,
         "pairs": pairs,
-        "keypoints": round(float(np.mean(list(count_keypoints(place, names)))), 1),
+        "keypoints": round(float(np.mean(list(keypoints.values()))), 1),
         "models": [model["registered"] for model in models],
         "unregistered": [one["source"] for one in copies["photos"] if one["name"] not in models[0]["photos"]],
         "broken": copies["broken"],
@@ -201,12 +201,18 @@ def content(path: Path) -> str:
 def copy_photos(place: Place, photos: Photos, options: ModelOptions, tell: Tell) -> dict[str, Any]:
     """Upright copies, since COLMAP does not follow the camera's note how to turn a photo; what cannot be read is named."""
     record = place.notes / "photos.json"
-    if not record.exists():
+    if not (record.exists() and place.images.is_dir()):
         tell("photos", 0, len(photos.names))
+
+        def watch() -> None:
+            copied = place.folder.glob(f".{place.images.name}.*.part/**/*.*")
+            tell("photos", sum(1 for path in copied if path.is_file()), len(photos.names))
+
         with place.times.of("photos"):
             step = alone(
                 COPYING,
                 place.log,
+                watch=watch,
                 folder=str(photos.folder),
                 names=list(photos.names),
                 work=str(place.folder),
@@ -220,7 +226,7 @@ def copy_photos(place: Place, photos: Photos, options: ModelOptions, tell: Tell)
     readable = len(copies["photos"])
     if readable < options.smallest:
         left_out = "".join(f" {name} {reason}." for name, reason in copies["broken"])
-        raise InputError(
+        raise NoModel(
             f"{readable} readable photo{'' if readable == 1 else 's'} in {photos.folder}: a model needs at least "
             f"{options.smallest} that overlap.{left_out}"
         )
@@ -242,6 +248,7 @@ def describe_photos(
 def make_database(place: Place, photos: Sequence[dict[str, Any]], options: ModelOptions) -> None:
     if place.database.exists():
         return
+    forget_matches(place)
 
     def keypoints() -> Iterator[tuple[str, np.ndarray]]:
         for photo in photos:
@@ -252,12 +259,10 @@ def make_database(place: Place, photos: Sequence[dict[str, Any]], options: Model
     place.times.peak(step.peak_bytes, "database")
 
 
-def count_keypoints(place: Place, names: Sequence[str]) -> Iterator[int]:
-    with tables.opened(place.database) as database:
-        ids = tables.image_ids(database)
-        for name in names:
-            row = database.execute("SELECT rows FROM keypoints WHERE image_id = ?", (ids[name],)).fetchone()
-            yield int(row[0])
+def forget_matches(place: Place) -> None:
+    """Where somebody removed the database, what is known of its matches went with it."""
+    for note in (MATCHED, VERIFIED, MODELS):
+        (place.notes / note).unlink(missing_ok=True)
 
 
 class Pairs(NamedTuple):
@@ -288,12 +293,15 @@ def match_pairs(place: Place, pairs: Pairs, options: ModelOptions, tell: Tell, g
     recall = lru_cache(maxsize=KEPT_FEATURES)(partial(read_features, place.features))
     with place.times.of("matching"), tables.opened(place.database) as database:
         ids, done = tables.image_ids(database), tables.count_finished(database)
+        counts = tables.count_keypoints(database)
         for first, second in pairs.each:
             if tables.is_matched(database, tables.pair_id(ids[first], ids[second])):
                 continue
             tell("matching", done, pairs.total)
             found = None if given is None else given(first, second)
-            if found is None:
+            if found is not None:
+                demand_keypoints(found, (first, second), (counts[ids[first]], counts[ids[second]]))
+            else:
                 found = match(recall(first), recall(second), mutual=options.mutual, ratio=options.ratio).pairs
             kept = found if len(found) >= FEWEST_MATCHES else found[:0]
             tables.write_matches(database, ids[first], ids[second], kept)
@@ -301,8 +309,17 @@ def match_pairs(place: Place, pairs: Pairs, options: ModelOptions, tell: Tell, g
         tell("matching", pairs.total, pairs.total)
 
 
+def demand_keypoints(pairs: np.ndarray, names: tuple[str, str], counts: tuple[int, int]) -> None:
+    """COLMAP believes the numbers that it reads in its database, and looks beyond the end of its tables."""
+    if len(pairs) and (pairs.max(axis=0) >= counts).any():
+        raise InputError(
+            f"the matches of {names[0]} and {names[1]} name keypoints that are not there, up to "
+            f"{pairs[:, 0].max()} of {counts[0]} and {pairs[:, 1].max()} of {counts[1]}, counted from 0: write them again."
+        )
+
+
 def verify_pairs(place: Place, photos: int, options: ModelOptions, tell: Tell) -> None:
-    record = place.notes / "verified.json"
+    record = place.notes / VERIFIED
     if not record.exists():
         with place.times.of("verifying"):
             step = verify(
@@ -320,24 +337,26 @@ def verify_pairs(place: Place, photos: int, options: ModelOptions, tell: Tell) -
 
 def map_models(place: Place, photos: int, options: ModelOptions, tell: Tell) -> list[dict[str, Any]]:
     """Figures of the models in sparse/0, 1, ..., the largest first."""
-    record = place.notes / "models.json"
-    if not record.exists():
-        try:
-            with place.times.of("mapping"):
-                step = map_photos(
-                    place.database,
-                    place.images,
-                    place.sparse,
-                    place.notes / SCENE,
-                    place.log,
-                    count=photos,
-                    smallest=options.smallest,
-                    seed=options.seed,
-                    tell=partial(tell, "mapping"),
-                )
-        except InputError as error:
-            raise NoModel(str(error)) from error
+    record = place.notes / MODELS
+    if not (record.exists() and place.sparse.is_dir()):
+        with place.times.of("mapping"):
+            step = map_photos(
+                place.database,
+                place.images,
+                place.sparse,
+                place.notes / SCENE,
+                place.log,
+                count=photos,
+                smallest=options.smallest,
+                seed=options.seed,
+                tell=partial(tell, "mapping"),
+            )
         place.times.peak(step.peak_bytes, "mapping")
+        if not step.result:
+            raise NoModel(
+                f"the {photos} photos cannot be joined into a model of {options.smallest} or more: "
+                "they need to show the same things from places not too far apart."
+            )
         write_json(record, step.result)
     tell("mapping", photos, photos)
     models: list[dict[str, Any]] = read_json(record)

@@ -12,11 +12,13 @@ from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.files import new_file, write_json
 from sdgmnet.reconstruction import database as tables
 from sdgmnet.reconstruction.model import (
+    MATCHED,
     ModelOptions,
     Photos,
     Place,
     Tell,
     copy_photos,
+    forget_matches,
     map_models,
     same_inputs_or_error,
     summarise,
@@ -58,6 +60,7 @@ def build_with_colmap(place: Place, photos: Photos, options: ModelOptions, tell:
     copies = copy_photos(place, photos, options, tell)
     given: dict[str, Any] = {"images": str(place.images), "threads": options.threads}
     if not place.database.exists():
+        forget_matches(place)
         tell("features", 0, 1)
         with place.times.of("features"), new_file(place.database) as part:
             step = alone(
@@ -71,7 +74,7 @@ def build_with_colmap(place: Place, photos: Photos, options: ModelOptions, tell:
         place.times.peak(step.peak_bytes, "features")
     tell("features", 1, 1)
     pairs = math.comb(len(copies["photos"]), 2)
-    record = place.notes / "matched.json"
+    record = place.notes / MATCHED
     if not record.exists():
 
         def watch() -> None:

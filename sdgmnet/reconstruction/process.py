@@ -17,6 +17,7 @@ from typing import Any
 from sdgmnet.errors import InputError, Stopped
 
 LAST_LINES = 12  # of a failed step's log, shown to the user
+DISK_FULL = ("disk is full", "No space left on device")  # SQLite's words, and the system's
 GLANCE = 0.5  # seconds between looks at how far a step is
 SHARE = 20  # or so many times as long as a look takes
 
@@ -28,12 +29,13 @@ class StepFailed(Stopped):
 def run_alone(step: str, log: Path, *, watch: Callable[[], None] | None = None, **arguments: Any) -> Any:
     """Call `module:function` with JSON arguments in a fresh process and return its JSON result.
 
-    Everything the step prints goes to `log`. The step's own InputError is raised here; any other end is StepFailed. The child
+    Everything the step prints goes to `log`. The step's own InputError is raised here, and one where COLMAP says that the disk
+    is full; any other end is StepFailed. The child
     dies with its parent, so that nothing writes on after a kill. `watch` is called every now and then while it runs.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, log.open("ab") as output:
-        answer = Path(folder) / "answer.json"
+        answer, before = Path(folder) / "answer.json", log.stat().st_size
         given = Path(folder) / "arguments.json"  # a command line would be too short for the names of many photos
         given.write_text(json.dumps(arguments))
         command = [sys.executable, "-m", __name__, step, str(answer), str(given)]
@@ -47,9 +49,11 @@ def run_alone(step: str, log: Path, *, watch: Callable[[], None] | None = None, 
     if "error" in said:
         raise InputError(said["error"])
     if code != 0 or "result" not in said:
-        lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
         name = str(arguments.get("place", step)).split(":")[-1]
-        raise StepFailed(f"{name} ended with code {code}; the end of {log}:\n" + "\n".join(lines))
+        lines = log.read_bytes()[before:].decode(errors="replace").splitlines()
+        if any(words in line for line in lines for words in DISK_FULL):
+            raise InputError(f"{name} ended because the disk is full: free some space and run again.")
+        raise StepFailed(f"{name} ended with code {code}; the end of {log}:\n" + "\n".join(lines[-LAST_LINES:]))
     return said["result"]
 
 

@@ -6,9 +6,7 @@ by name within each; every random choice has a seed; and mapping, the one step w
 """
 
 import math
-import resource
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -20,6 +18,7 @@ import numpy as np
 from sdgmnet.errors import InputError
 from sdgmnet.files import new_file, new_folder, read_json, write_json
 from sdgmnet.reconstruction.process import run_alone
+from sdgmnet.reconstruction.times import peak_memory
 from sdgmnet.reconstruction.views import SparseScene, View, save_scene
 
 COPYING = "sdgmnet.reconstruction.copies:prepare_photos"
@@ -102,8 +101,7 @@ def alone(step: str, log: Path, *, watch: Callable[[], None] | None = None, **ar
 def measured(place: str, arguments: dict[str, Any]) -> tuple[Any, int]:
     module, function = place.split(":")
     result = getattr(import_module(module), function)(**arguments)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return result, peak if sys.platform == "darwin" else 1024 * peak
+    return result, peak_memory()  # not getrusage's, which on Linux counts what the parent held before
 
 
 # The steps. Each is called in its own process, with arguments and results that JSON can hold.

@@ -1,6 +1,8 @@
 """`sdgmnet evaluate reconstruction` on rendered photos, by the real COLMAP."""
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from sdgmnet.cli import main
 from sdgmnet.errors import InputError
 from sdgmnet.features import colmap
 from sdgmnet.features.describe import describe
-from sdgmnet.features.eth import read_descriptors, read_keypoints, read_matches
+from sdgmnet.features.eth import read_descriptors, read_keypoints, read_matches, write_matches
 from sdgmnet.features.match import match
 from sdgmnet.reconstruction.views import SparseScene
 from tests.reconstruction.planes import views_around, write_photos
@@ -177,3 +179,54 @@ def test_a_folder_of_files_is_no_run(tmp_path: Path) -> None:
     assert (entry.label, entry.files, entry.contender) == ("theirs", tmp_path, None)
     with pytest.raises(InputError, match="no contender"):
         parse_entries([str(tmp_path / "none")])
+
+
+def test_results_inside_the_root_are_no_set(root: Path, results: Path, tmp_path: Path) -> None:
+    """Started again, reconstruction.png of the first time is no photo to reconstruct."""
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "sets/boards").symlink_to(root / "boards")
+    shutil.copytree(results, tmp_path / "sets/results")
+    words = ["evaluate", "reconstruction", "rootsift", "--root", str(tmp_path / "sets"), *OPTIONS]
+    assert main([*words, "-o", str(tmp_path / "sets/results")]) == 0
+    (row,) = rows(tmp_path / "sets/results")
+    assert {key: row[key] for key in FIGURES} == {key: rows(results)[0][key] for key in FIGURES}
+
+
+def test_a_set_without_a_model_is_said_in_the_table_and_stops_nothing(
+    root: Path, results: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "sets/boards").symlink_to(root / "boards")
+    write_photos(tmp_path / "sets/alone", 1)
+    shutil.copytree(results, tmp_path / "out")
+    words = ["evaluate", "reconstruction", "rootsift", "--root", str(tmp_path / "sets"), *OPTIONS]
+    assert main([*words, "-o", str(tmp_path / "out")]) == 0
+    written = (tmp_path / "out/table.md").read_text()
+    assert "| alone | rootsift | no model |" in written and "| boards | rootsift | 4 of 4 |" in written
+    (failed,) = json.loads((tmp_path / "out/results.json").read_text())["failed"]
+    assert failed["set"] == "alone" and "1 readable photo in" in failed["reason"]
+
+
+def test_matches_of_keypoints_that_are_not_there_are_said(
+    root: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(results / "boards/rootsift/descriptors", tmp_path / "theirs/descriptors")
+    shutil.copytree(results / "boards/rootsift/matches", tmp_path / "theirs/matches")
+    pairs = np.column_stack([np.arange(581, 601), np.arange(20)])  # of 600
+    write_matches(tmp_path / "theirs/matches", "00.png", "01.png", pairs)
+    shutil.copytree(results / "boards/keypoints", tmp_path / "out/boards/keypoints")
+    words = ["evaluate", "reconstruction", str(tmp_path / "theirs"), "--root", str(root), *OPTIONS]
+    assert main([*words, "-o", str(tmp_path / "out")]) == 2
+    assert "00.png and 01.png name keypoints that are not there, up to 600 of 600" in capsys.readouterr().err
+
+
+def test_true_cameras_of_another_size_are_said(
+    root: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(root / "boards", tmp_path / "sets/boards")
+    cameras = tmp_path / "sets/boards/ground_truth/cameras.txt"
+    cameras.write_text(re.sub(r"PINHOLE \d+", "PINHOLE 4000", cameras.read_text()))
+    shutil.copytree(results, tmp_path / "out")
+    words = ["evaluate", "reconstruction", "rootsift", "--root", str(tmp_path / "sets"), *OPTIONS]
+    assert main([*words, "-o", str(tmp_path / "out")]) == 2
+    assert "a camera of 4000 x" in capsys.readouterr().err

@@ -27,6 +27,7 @@ def test_sets_are_found_in_both_layouts(tmp_path: Path) -> None:
     assert (two.name, two.photos, two.keypoints) == ("b", ("0.png", "1.png"), tmp_path / "b/keypoints")
     assert one.truth == tmp_path / "a/ground_truth" and two.truth is None
     assert read_photo_sets(tmp_path / "b") == [two]
+    assert read_photo_sets(tmp_path, without=[tmp_path / "a", tmp_path / "none"]) == [two]
     for place, said in ((tmp_path / "c", "holds no photos"), (tmp_path / "none", "not a folder")):
         with pytest.raises(InputError, match=said):
             read_photo_sets(place)

@@ -53,3 +53,24 @@ def test_names_that_are_no_text_are_copied_under_names_that_are(tmp_path: Path) 
     assert [(photo["name"], photo["source"]) for photo in said["photos"]] == [("caf%E9_1.png", "caf%E9 1.png")]
     assert said["broken"] == [["%FF.png", "is empty"]]
     assert (tmp_path / "work/photos/caf%E9_1.png").exists()
+
+
+def test_a_file_that_only_its_name_calls_a_jpeg_is_written_anew(tmp_path: Path) -> None:
+    """COLMAP goes by the name and would leave the photo out."""
+    picture = photograph(views_around(1, 320, 240)[0])
+    (tmp_path / "web.jpg").write_bytes(cv2.imencode(".webp", picture)[1].tobytes())
+    said = prepare_photos(str(tmp_path), ["web.jpg"], str(tmp_path / "work"), {"size": 320})
+    assert [photo["name"] for photo in said["photos"]] == ["web.jpg"]
+    copy = tmp_path / "work/photos/web.jpg"
+    assert copy.read_bytes()[:2] == b"\xff\xd8"
+    assert np.abs(cv2.imread(str(copy), 0).astype(int) - picture).mean() < 5
+
+
+@pytest.mark.parametrize("name", ["twelve.tif", "twelve.png"])
+def test_twelve_bits_in_sixteen_are_not_black(name: str, tmp_path: Path) -> None:
+    picture = photograph(views_around(1, 320, 240)[0])
+    cv2.imwrite(str(tmp_path / name), picture.astype(np.uint16) * 16)
+    (photo,) = prepare_photos(str(tmp_path), [name], str(tmp_path / "work"), {"size": 320})["photos"]
+    copy = cv2.imread(str(tmp_path / "work/photos" / photo["name"]), cv2.IMREAD_UNCHANGED)
+    assert copy.dtype == np.uint8
+    assert np.abs(cv2.cvtColor(copy, cv2.COLOR_BGR2GRAY).astype(int) - picture).mean() < 3

@@ -115,6 +115,26 @@ def test_neighbours_are_near_but_not_too_near(rendered: Rendered) -> None:
     assert len(scene.views) not in choose_neighbours(more, 0, 9)
 
 
+def test_neighbours_are_chosen_by_shared_points_one_by_one(rendered: Rendered) -> None:
+    """A loop over points, whatever the order of the observations; memory does not grow with views times points."""
+    scene, index = rendered.scene, 1
+    order = np.random.default_rng(0).permutation(len(scene.observations))
+    scene = scene._replace(observations=scene.observations[np.concatenate([order, order[:9]])])
+    seen = [{int(point) for view, point in scene.observations if view == number} for number in range(len(scene.views))]
+    worth = {}
+    for other, view in enumerate(scene.views):
+        total = 0.0
+        for point in sorted(seen[index] & seen[other]) if other != index else ():
+            one, two = (scene.points[point] - eye.centre() for eye in (scene.views[index], view))
+            near, far = np.linalg.norm(one), np.linalg.norm(two)
+            angle = np.degrees(np.arccos(one @ two / near / far))
+            good = min(angle / 5, 1) ** 1.5 * np.exp(-(max(angle - 20, 0) ** 2) / 200)
+            total += good * min(near / far, far / near)
+        worth[other] = total
+    expected = sorted((other for other in worth if worth[other] > 0), key=lambda other: -worth[other])
+    assert choose_neighbours(scene, index, 9) == expected
+
+
 def test_photos_of_other_sizes_fit_together(rendered: Rendered, tmp_path: Path) -> None:
     """One photo twice as large as the others and one in another format of colour: depths stay right."""
     folder, scene = tmp_path / "mixed", rendered.scene

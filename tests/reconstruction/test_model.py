@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,11 @@ import numpy as np
 import pytest
 
 from sdgmnet.cli import main
+from sdgmnet.errors import InputError
 from sdgmnet.reconstruction import model
 from sdgmnet.reconstruction.cloud import read_ply
-from sdgmnet.reconstruction.model import ModelOptions, choose_pairs
+from sdgmnet.reconstruction.model import ModelOptions, NoModel, Place, choose_pairs
+from sdgmnet.reconstruction.sparse import Step
 from sdgmnet.reconstruction.views import load_scene
 from tests.reconstruction.planes import photograph, views_around, with_orientation, write_photos
 
@@ -166,6 +170,48 @@ main({words!r})
     assert model_bytes(again) == model_bytes(workspace)
 
 
+@pytest.mark.parametrize("removed", ["database.db", "sparse", "images"])
+def test_what_somebody_removed_is_made_again(removed: str, workspace: Path, photos: Path, tmp_path: Path) -> None:
+    """With all that is made of it: notes of pairs that are gone would give figures of nothing."""
+    again = tmp_path / "model"
+    shutil.copytree(workspace, again)
+    path = again / removed
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert main(["reconstruct", str(photos), "-o", str(again), *OPTIONS]) == 0
+    assert figures(again) == figures(workspace)
+    assert model_bytes(again) == model_bytes(workspace)
+    assert sorted(one.name for one in (again / "images").iterdir()) == sorted(
+        one.name for one in (workspace / "images").iterdir()
+    )
+
+
+def geometries(folder: Path) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(folder / "database.db")) as database:
+        query = "SELECT pair_id, rows, data, config, F, E, H FROM two_view_geometries ORDER BY pair_id"
+        return database.execute(query).fetchall()
+
+
+def test_killed_while_verifying_the_rest_is_verified_and_no_more(workspace: Path, photos: Path, tmp_path: Path) -> None:
+    """The same as at once: what is random in a pair does not depend on those before it."""
+    again, marked = tmp_path / "model", 99
+    shutil.copytree(workspace, again)
+    for note in ("verified.json", "models.json"):
+        (again / ".work" / note).unlink()
+    with closing(sqlite3.connect(again / "database.db")) as database:
+        kept = [number for (number,) in database.execute("SELECT pair_id FROM two_view_geometries ORDER BY pair_id")][
+            :4
+        ]
+        marks = ", ".join("?" * len(kept))
+        database.execute(f"DELETE FROM two_view_geometries WHERE pair_id NOT IN ({marks})", kept)
+        database.execute("UPDATE two_view_geometries SET config = ?", (marked,))
+        database.commit()
+    assert main(["reconstruct", str(photos), "-o", str(again), *OPTIONS]) in (0, 2)
+    before, after = geometries(workspace), geometries(again)
+    assert [row[0] for row in before] == [row[0] for row in after]
+    assert [row[3] for row in after if row[0] in kept] == [marked] * len(kept)  # these were not touched
+    assert [row for row in before if row[0] not in kept] == [row for row in after if row[0] not in kept]
+
+
 def test_bad_places_are_said(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "mine").mkdir()
@@ -222,6 +268,22 @@ def test_photos_of_different_things_are_said(tmp_path: Path, capsys: pytest.Capt
     assert main(words) == 2
     assert "no two of the 3 photos" in capsys.readouterr().err
     assert (tmp_path / "model/database.db").exists()  # what was found stays, and is not computed again
+
+
+def test_a_full_disk_while_mapping_is_not_the_photos_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The benchmark goes on after photos that give no model, and must not after this."""
+
+    def refuse(*_: Any, **__: Any) -> Step:
+        raise InputError("the disk is full.")
+
+    def nothing(*_: Any, **__: Any) -> Step:
+        return Step([], 0)
+
+    for answer, expected in ((refuse, InputError), (nothing, NoModel)):
+        monkeypatch.setattr(model, "map_photos", answer)
+        with pytest.raises(InputError) as told:
+            model.map_models(Place(tmp_path / "model"), 4, ModelOptions(), lambda *_: None)
+        assert type(told.value) is expected
 
 
 def test_pairs() -> None:

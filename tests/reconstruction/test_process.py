@@ -23,6 +23,11 @@ def refuse() -> None:
     raise InputError("no photos here.")
 
 
+def fill() -> None:
+    print("SQLite error: database or disk is full.", flush=True)
+    raise RuntimeError("No registered database factory succeeded.")
+
+
 def crash() -> None:
     print("about to fall")
     os.abort()
@@ -43,6 +48,14 @@ def test_bad_input_stays_bad_input(tmp_path: Path) -> None:
 def test_a_crash_is_told_with_the_end_of_the_log(tmp_path: Path) -> None:
     with pytest.raises(StepFailed, match="crash ended with code -6"):
         run_alone(f"{HERE}:crash", tmp_path / "log.txt")
+
+
+def test_a_full_disk_is_bad_input_and_only_of_this_step(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="^fill ended because the disk is full: free some space and run again.$"):
+        run_alone(f"{HERE}:fill", tmp_path / "log.txt")
+    with pytest.raises(StepFailed) as told:
+        run_alone(f"{HERE}:crash", tmp_path / "log.txt")
+    assert "disk is full" not in str(told.value)  # which was before
 
 
 def test_a_step_is_watched_while_it_runs(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from sdgmnet.reconstruction.sparse import alone
 from sdgmnet.reconstruction.times import Times
 
 
@@ -19,3 +20,10 @@ def test_times_add_up_over_restarts_and_failures(tmp_path: Path) -> None:
     after = times.read()
     assert after["peak_bytes"] == after["peak_bytes_of"]["dense"] == 10**15
     assert 1e6 < after["peak_bytes_of"]["correspondence"] < 10**15
+
+
+def test_memory_of_a_process_of_its_own_is_its_own(tmp_path: Path) -> None:
+    """What the parent holds, or held, is not counted."""
+    held = bytearray(b"1" * 400_000_000)
+    step = alone("json:loads", tmp_path / "log.txt", s="[1]")
+    assert step.result == [1] and len(held) > step.peak_bytes > 1e6
