@@ -10,7 +10,7 @@ demo: $(READY)
 	$(BIN)/sdgmnet demo -o demo
 
 test: $(READY)
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n auto --maxprocesses 8 --dist loadfile
 
 test-slow: $(READY)
 	$(BIN)/pytest -q -m slow
