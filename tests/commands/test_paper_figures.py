@@ -8,7 +8,7 @@ import pytest
 
 from sdgmnet.benchmarks.patch_tasks import POOLS
 from sdgmnet.cli import main
-from sdgmnet.commands import hpatches, paper_benchmarks
+from sdgmnet.commands import hpatches, matching, paper_benchmarks
 from sdgmnet.commands.paper_modulation import loss_of
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.encoders import SDGMNet
@@ -146,6 +146,24 @@ def test_fig4_runs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert main([*words, "--pairs", "10"]) == 0 and len(calls) == 3  # other data
     assert main(["paper", "fig4", "--results", str(out), "-o", str(tmp_path / "again")]) == 0 and len(calls) == 3
     assert (tmp_path / "again/fig4.md").read_text() == (out / "fig4.md").read_text()
+
+
+def test_fig5_says_what_it_was_measured_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, out = tmp_path / "root", tmp_path / "out"
+    root.mkdir()
+
+    def evaluate(words: list[str]) -> None:
+        out.mkdir()
+        (out / "fig5.pdf").write_bytes(b"")
+        pairs = [{"sequence": name} for name in ("v_a", "v_a", "i_b")]
+        sampled = {"drawn": 200, "draws": 10, "near": [1, 3]}
+        lines = [{"label": "SIFT", "sampled": [7.25, 20.0], "pairs": pairs}]
+        (out / "results.json").write_text(json.dumps({"sampled": sampled, "lines": lines}))
+
+    monkeypatch.setattr(matching, "main", evaluate)
+    assert main(["paper", "fig5", "SIFT=sift", "--root", str(root), "-o", str(out)]) == 0
+    text = (out / "fig5.md").read_text()
+    assert "mean over 3 pairs of 2 sequences: v_a, i_b; 10 draws" in text and "| SIFT | 7.2 | 20.0 |" in text
 
 
 def test_table5_of_an_unfinished_benchmark(tmp_path: Path) -> None:
