@@ -80,7 +80,7 @@ COMMANDS: dict[str, Command] = {
         "sdgmnet.commands.paper_extras:learning_rate", "The equivalent learning rate of a run (Section III-E)."
     ),
     "paper released": Command(
-        "sdgmnet.commands.paper_extras:released", "The share of triplets that the margin m lets through (Section V-C)."
+        "sdgmnet.commands.paper_extras:released", "The share of triplets that the margin m lets through (Section V-B)."
     ),
     "paper norms": Command(
         "sdgmnet.commands.paper_extras:norms", "Length of features against contrast of patches (Section III-A)."

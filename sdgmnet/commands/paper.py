@@ -26,6 +26,7 @@ from sdgmnet.paper.plan import (
     plan_method,
     run_plan,
     seconds_per_iteration,
+    unique_runs,
 )
 from sdgmnet.paper.printed import TABLE1_NOTE
 from sdgmnet.paper.progress import say
@@ -183,8 +184,9 @@ def run_keyed(runs: Sequence[Planned], out: Path, console: Console) -> dict[firs
 
 
 def only_plan(runs: Sequence[Planned], out: Path, console: Console) -> None:
-    check(runs)
-    announce(runs, out, seconds_per_iteration(runs, out), console)
+    unique = unique_runs(runs)
+    check(unique)
+    announce(unique, out, seconds_per_iteration(unique, out), console)
 
 
 def describe_with(weights: Path) -> DescribeFn:

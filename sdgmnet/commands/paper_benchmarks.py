@@ -118,9 +118,15 @@ def fig5(words: list[str]) -> None:
     rows = [[line["label"], *(f"{value:.1f}" for value in line["sampled"])] for line in results["lines"]]
     header = ("descriptor", *(f"correct within {one}" for one in near))
     drawn, draws = results["sampled"]["drawn"], results["sampled"]["draws"]
-    told = f"Of {drawn} random keypoints, mean over all pairs and {draws} draws.\n\n"
-    write_text(arguments.out / "fig5.md", told + markdown(header, rows))
-    write_json(arguments.out / "fig5.json", {"header": header, "table": rows})
+    pairs = results["lines"][0]["pairs"]
+    names = list(dict.fromkeys(pair["sequence"] for pair in pairs))
+    which = f": {', '.join(names)}" if len(names) <= 10 else ""
+    caption = (
+        f"Correct nearest neighbours of {drawn} random keypoints, mean over {len(pairs)} pairs of {len(names)} "
+        f"sequences{which}; {draws} draws of each."
+    )
+    write_text(arguments.out / "fig5.md", f"{caption}\n\n{markdown(header, rows)}")
+    write_json(arguments.out / "fig5.json", {"caption": caption, "header": header, "table": rows})
 
 
 @dataclass(frozen=True)

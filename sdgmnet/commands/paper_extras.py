@@ -13,12 +13,13 @@ from sdgmnet.commands.paper_modulation import angles_of_run
 from sdgmnet.errors import InputError
 from sdgmnet.inference import feature_lengths
 from sdgmnet.loss.sdgm import PAPER_POWER_PER_PAIR
+from sdgmnet.paper.captions import caption_of_run
 from sdgmnet.paper.norms import contrast_of, draw_norms, relate
 from sdgmnet.paper.pace import draw_pace, read_pace, warm_up_factor
 from sdgmnet.paper.release import MARGINS, PAPER, draw_release
 from sdgmnet.paper.release import released as released_shares
 from sdgmnet.pretrained import ALIAS
-from sdgmnet.report import deliver
+from sdgmnet.report import Section, deliver_sections
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.log import read_log
 
@@ -59,10 +60,20 @@ def learning_rate(words: list[str]) -> None:
         ]
         for k in chosen
     ]
-    results = {"run": arguments.run.resolve().name, "warmup_end": config.warmup * config.iterations}
+    caption = (
+        f"{caption_of_run(arguments.run)} f = P / E_t[P]: mean power of an epoch's batches over the running power at its end; "
+        "equivalent learning rate = learning rate · f."
+    )
+    results = {
+        "caption": caption,
+        "run": arguments.run.resolve().name,
+        "warmup_end": config.warmup * config.iterations,
+    }
     results |= {name: values.tolist() for name, values in pace._asdict().items()}
     header = ("iteration", "learning rate", "f of P⁺", "f of P⁻")
-    deliver(results, header, rows, arguments.out, arguments.json, title="Equivalent learning rate = learning rate · f")
+    deliver_sections(
+        results, [Section("Equivalent learning rate", caption, header, rows)], arguments.out, arguments.json
+    )
     initial = config.initial_power or PAPER_POWER_PER_PAIR * config.batch_size
     steps = np.arange(1, int(config.warmup * config.iterations) + 1)
     formula = warm_up_factor(steps, config.batch_size, initial, config.running_decay)
@@ -75,7 +86,7 @@ class ReleasedArguments:
 
         sdgmnet paper released runs/one -o released
 
-    The paper says of m = 0.7: fewer than 30 % (Section V-C). Were θʳ normal, the share would be 1 - m.
+    The paper says of m = 0.7: fewer than 30 % (Section V-B). Were θʳ normal, the share would be 1 - m.
     """
 
     run: tyro.conf.Positional[Path]
@@ -97,9 +108,18 @@ def released(words: list[str]) -> None:
         [f"{m:g}", f"{100 * share:.1f}", f"{100 * (1 - m):.0f}", f"< {100 * PAPER[1]:.0f}" if m == PAPER[0] else ""]
         for m, share in zip(MARGINS, shares, strict=True)
     ]
-    results = {"run": arguments.run.resolve().name, "margins": MARGINS.tolist(), "released": shares.tolist()}
+    told = f"Of {len(angles.theta_pos)} triplets after its last step, by its running moments."
+    caption = f"{caption_of_run(arguments.run)} {told}"
+    results = {
+        "caption": caption,
+        "run": arguments.run.resolve().name,
+        "margins": MARGINS.tolist(),
+        "released": shares.tolist(),
+    }
     header = ("m", "released, %", "were θʳ normal, %", "paper, %")
-    deliver(results, header, rows, arguments.out, arguments.json, title="Triplets beyond the margin")
+    deliver_sections(
+        results, [Section("Triplets beyond the margin", caption, header, rows)], arguments.out, arguments.json
+    )
     draw_release(shares, margin, arguments.out / "released")
 
 
@@ -138,14 +158,19 @@ def norms(words: list[str]) -> None:
     header = ("patches", "r", "95 % interval", "Spearman")
     interval = f"[{relation.low:.3f}, {relation.high:.3f}]"
     row = [str(count), f"{relation.correlation:.3f}", interval, f"{relation.rank_correlation:.3f}"]
+    caption = (
+        f"{count} patches of {patchset.name}, evenly spread; weights {Path(arguments.weights).name}; contrast is the standard "
+        "deviation of the grey levels."
+    )
     results = {
+        "caption": caption,
         "data": patchset.name,
         "weights": arguments.weights,
         **relation._asdict(),
         "contrast": contrast.tolist(),
         "length": length.tolist(),
     }
-    deliver(results, header, [row], arguments.out, arguments.json, title="‖x‖ against contrast")
+    deliver_sections(results, [Section("‖x‖ against contrast", caption, header, [row])], arguments.out, arguments.json)
     draw_norms(contrast, length, relation, arguments.out / "norms")
 
 

@@ -13,13 +13,14 @@ from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.sources import open_patchsets
 from sdgmnet.encoders import ENCODERS, Encoder
 from sdgmnet.errors import InputError
-from sdgmnet.files import write_json
 from sdgmnet.inference import describe_patches
+from sdgmnet.metrics import skewness
 from sdgmnet.paper.architecture import draw_fig3, read_layers
+from sdgmnet.paper.captions import caption_of_run
 from sdgmnet.paper.figures import draw_fig2
 from sdgmnet.paper.triplet_figure import draw_fig1, draw_pairs, find_triplets
 from sdgmnet.pretrained import ALIAS, load_encoder
-from sdgmnet.report import deliver
+from sdgmnet.report import Section, deliver, deliver_sections
 from sdgmnet.training.config import TrainConfig
 
 Out = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
@@ -74,7 +75,13 @@ def fig1(words: list[str]) -> None:
         "pairs": len(pairs),
         "triplets": [one._asdict() for one in triplets],
     }
-    deliver(results, header, rows, arguments.out, arguments.json, title="Triplets of Fig. 1 (radians)")
+    caption = (
+        f"{patchset.name}: {len(pairs)} points, two patches each, described by {Path(arguments.weights).name}; triplets at the "
+        "95 % and at the 20 % quantile of θʳ. Weights are SDGM's with the statistics of this batch, "
+        f"m = {arguments.margin:g}."
+    )
+    section = Section("Fig. 1: triplets (radians)", caption, header, rows)
+    deliver_sections({"caption": caption, **results}, [section], arguments.out, arguments.json)
     note = f"{patchset.name}, batch of {len(pairs)} pairs; arrows: modulated gradients"
     draw_fig1(patchset, triplets, note, arguments.out / "fig1")
 
@@ -89,7 +96,9 @@ class Fig2Arguments:
     run: tyro.conf.Positional[Path]
     """Folder of a finished run."""
     out: Out
-    """Folder for fig2.png, fig2.pdf and results.json."""
+    """Folder for fig2.png, fig2.pdf, results.json and table.md."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print JSON instead of a table."""
 
 
 def fig2(words: list[str]) -> None:
@@ -108,14 +117,25 @@ def fig2(words: list[str]) -> None:
             config.self_weight,
             config.coupled_weight,
         )
+    caption = (
+        f"{caption_of_run(arguments.run)} Angles of {len(angles.theta_pos)} triplets after its last step; weights by its "
+        f"running moments, m = {config.margin:g}: {100 * angles.active_share(config.margin):.1f} % of these triplets lie "
+        "beyond the margin."
+    )
+    samples = {"θ⁺": angles.theta_pos, "θ⁻": angles.theta_neg, "θʳ": angles.theta_pos - angles.theta_neg}
+    rows = [
+        [name, *(f"{value:.4f}" for value in (*moments, sample.mean(), sample.std(ddof=1), skewness(sample)))]
+        for (name, sample), moments in zip(samples.items(), angles.moments, strict=True)
+    ]
     results = {
+        "caption": caption,
         "run": arguments.run.resolve().name,
         "settings": {name: getattr(config, name) for name in ("margin", "self_weight", "coupled_weight")},
         "running_moments": dict(zip(("theta_pos", "theta_neg", "theta_rel"), angles.moments.tolist(), strict=True)),
         **angles.summary(config),
     }
-    write_json(arguments.out / "results.json", results)
-    print_aside(f"Written: {arguments.out}/fig2.png, fig2.pdf, results.json.")
+    header = ("angle (rad)", "running mean", "running std", "mean of the triplets", "std of the triplets", "skewness")
+    deliver_sections(results, [Section("Fig. 2", caption, header, rows)], arguments.out, arguments.json)
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ from torch import nn
 
 from sdgmnet.commands.data import print_aside
 from sdgmnet.errors import InputError
-from sdgmnet.loss.named import is_loss_name, loss_by_name, parse_options
+from sdgmnet.loss.named import is_loss_name, loss_by_name, own_file, parse_options
 from sdgmnet.paper import modulation
+from sdgmnet.paper.captions import caption_of_run
 from sdgmnet.paper.microscope import measure, prepare
-from sdgmnet.report import counting_bar, deliver
+from sdgmnet.report import Section, counting_bar, deliver_sections
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.run import build_loss
@@ -78,9 +79,13 @@ def main(words: list[str]) -> None:
         for text, loss in zip(arguments.losses, losses, strict=True):
             bar.update(task, description=text)
             found.append(modulation.examine(loss, text, angles, arguments.grid, arguments.pairs, track))
-    results = modulation.content(found, arguments.pairs, source)
-    title = f"Modulation along {source}"
-    deliver(results, *modulation.table(found), arguments.out, arguments.json, title=title)
+    caption = (
+        f"Derivatives of one triplet, times the {arguments.pairs} rows of its batch, along {source}."
+        f"{'' if arguments.run is None else f' {caption_of_run(arguments.run)}'}"
+    )
+    results = {"caption": caption, **modulation.content(found, arguments.pairs, source)}
+    section = Section("Modulation of losses", caption, *modulation.table(found))
+    deliver_sections(results, [section], arguments.out, arguments.json)
     modulation.draw_modulations(found, angles, arguments.out / "modulation")
 
 
@@ -117,7 +122,9 @@ def loss_of(text: str, run: Path | None) -> nn.Module:
     if not is_loss_name(name):
         loss_by_name(name, {})  # says which there are
     config = TrainConfig() if run is None else config_of_run(run)
-    if name == config.loss and not options:
+    own = own_file(name)
+    settled = name if own is None else f"{own[0].resolve()}:{own[1]}"  # as a run keeps it
+    if settled == config.loss and not options:
         return build_loss(replace(config, orthogonality=0.0))
     return loss_by_name(name, parse_options(options), {"min_negative_angle": config.min_negative_angle})
 

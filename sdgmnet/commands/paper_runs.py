@@ -15,6 +15,7 @@ from sdgmnet.contenders import identity, parse_contender
 from sdgmnet.data.hpatches_tasks import PAIRS
 from sdgmnet.errors import InputError
 from sdgmnet.paper import ablation, checkpoints, stages, sweeps
+from sdgmnet.paper.captions import caption_of_run
 from sdgmnet.paper.groups import Group, find_group
 from sdgmnet.paper.plan import Planned, plan_method, run_plan
 from sdgmnet.paper.results import WAY_NAMES, WAYS, Result
@@ -28,26 +29,33 @@ class RunsArguments(PlanArguments):
     """What all commands of SDGMNet's own runs have in common."""
 
     train: tuple[str, ...] = ()
-    """Groups to train on, each tested on all others; left out: the first one at small scale, all at full scale."""
-    seeds: int = 1
-    """Trainings of each kind."""
+    """Groups to train on, each tested on all others; left out: all."""
 
-    def opened_with_trained(self, everywhere: bool = False) -> tuple[list[Group], list[Group]]:
-        """All groups, and those to train on."""
-        if self.seeds < 1:
-            raise InputError(f"--seeds must be at least 1, not {self.seeds}.")
+    def opened_with_trained(self, everywhere: bool = True) -> tuple[list[Group], list[Group]]:
+        """All groups, and those to train on: as --train names them, otherwise all or only the first."""
         groups = self.opened()
         if self.train:
             return groups, [find_group(groups, name) for name in dict.fromkeys(self.train)]
-        return groups, groups if everywhere or self.scale == "full" else groups[:1]
+        return groups, groups if everywhere else groups[:1]
 
-    def caption(self, what: str, groups: Sequence[Group], trained: Sequence[Group]) -> str:
+    def opened_with_one_trained(self) -> tuple[list[Group], Group]:
+        """All groups, and the one to train on: that of --train, otherwise the first (of PhotoTour Liberty, as in the paper)."""
+        if len(set(self.train)) > 1:
+            raise InputError(f"--train {' '.join(self.train)}: this figure is of runs on one group; name one.")
+        groups = self.opened()
+        return groups, find_group(groups, self.train[0] if self.train else None)
+
+    def caption(self, what: str, groups: Sequence[Group], trained: Sequence[Group], seeds: int = 1) -> str:
         names = ", ".join(group.name for group in trained)
-        seeds = f"{self.seeds} seed{'s' if self.seeds > 1 else ''}"
         return (
             f"{what} FPR@95 in %, lower is better. {self.data_sentence(groups)} Trained on {names}, tested on the others. "
-            f"{self.budget().sentence()}; {seeds}."
+            f"{self.budget().sentence()}; {seeds} seed{'s' if seeds > 1 else ''}."
         )
+
+
+def demand_seeds(seeds: int) -> None:
+    if seeds < 1:
+        raise InputError(f"--seeds must be at least 1, not {seeds}.")
 
 
 def results_of(arguments: RunsArguments, runs: Sequence[Planned]) -> list[Result] | None:
@@ -73,9 +81,8 @@ class Fig6aArguments(RunsArguments):
 
 def fig6a(words: list[str]) -> None:
     arguments = tyro.cli(Fig6aArguments, prog="sdgmnet paper fig6a", args=words)
-    groups, trained = arguments.opened_with_trained(everywhere=True)
-    budget = arguments.budget()
-    runs = [plan_method("sdgmnet", group, groups, budget, seed) for seed in range(arguments.seeds) for group in trained]
+    groups, trained = arguments.opened_with_trained()
+    runs = [plan_method("sdgmnet", group, groups, arguments.budget(), 0) for group in trained]
     results = results_of(arguments, runs)
     if results is None:
         return
@@ -101,14 +108,15 @@ class ReproducibilityArguments(RunsArguments):
 
 def reproducibility(words: list[str]) -> None:
     arguments = tyro.cli(ReproducibilityArguments, prog="sdgmnet paper reproducibility", args=words)
-    groups, trained = arguments.opened_with_trained(everywhere=True)
+    demand_seeds(arguments.seeds)
+    groups, trained = arguments.opened_with_trained()
     budget = arguments.budget()
     runs = [plan_method("sdgmnet", group, groups, budget, seed) for seed in range(arguments.seeds) for group in trained]
     results = results_of(arguments, runs)
     if results is None:
         return
     spread = checkpoints.spread_of(runs, results)
-    caption = arguments.caption(f"SDGMNet, {TOP_TEN}.", groups, trained)
+    caption = arguments.caption(f"SDGMNet, {TOP_TEN}.", groups, trained, arguments.seeds)
     sections = [
         Section("Reproducibility", caption, *checkpoints.spread_table(spread)),
         Section("As printed in the paper (Section V-A)", "PhotoTour, full trainings.", *checkpoints.printed_spread()),
@@ -127,17 +135,23 @@ class Fig6cArguments(RunsArguments):
         sdgmnet paper fig6c --groups A=sets/castle B=sets/rock C=sets/temple --seeds 2 -o paper
     """
 
+    train: tuple[str, ...] = ()
+    """Groups to train on, each tested on all others; left out: the first one at small scale, all at full scale."""
+    seeds: int = 1
+    """Trainings of each framework on each of these groups."""
+
 
 def fig6c(words: list[str]) -> None:
     arguments = tyro.cli(Fig6cArguments, prog="sdgmnet paper fig6c", args=words)
-    groups, trained = arguments.opened_with_trained()
+    demand_seeds(arguments.seeds)
+    groups, trained = arguments.opened_with_trained(everywhere=arguments.scale == "full")
     runs = ablation.ablation_runs(trained, groups, arguments.budget(), arguments.seeds)
     results = results_of(arguments, runs)
     if results is None:
         return
     scores = ablation.scores_of(runs, results)
     ratios, late = (ablation.power_ratios(runs, arguments.out, since) for since in (None, ablation.LATE))
-    caption = arguments.caption("Mean over all train→test cells.", groups, trained)
+    caption = arguments.caption("Mean over all train→test cells.", groups, trained, arguments.seeds)
     body = [
         [one.label, *(_number(one.ways[way]) for way in WAYS), str(len(one.ways["last"]))] for one in scores.values()
     ]
@@ -173,12 +187,17 @@ class Fig6bArguments(RunsArguments):
     """Values of m, with α = 0.9."""
     alphas: tuple[float, ...] = sweeps.ALPHAS
     """Values of α, with m = 0.6."""
+    train: tuple[str, ...] = ()
+    """The group to train on, tested on all others; left out: the first one."""
+    seeds: int = 1
+    """Trainings of each value."""
 
 
 def fig6b(words: list[str]) -> None:
     arguments = tyro.cli(Fig6bArguments, prog="sdgmnet paper fig6b", args=words)
-    groups, trained = arguments.opened_with_trained()
-    group, budget = trained[0], arguments.budget()
+    demand_seeds(arguments.seeds)
+    groups, group = arguments.opened_with_one_trained()
+    budget = arguments.budget()
     runs = [
         one
         for setting, values in (("margin", arguments.margins), ("alpha", arguments.alphas))
@@ -188,7 +207,7 @@ def fig6b(words: list[str]) -> None:
     if results is None:
         return
     curves = {setting: sweeps.curve_of(setting, runs, results) for setting in ("margin", "alpha")}
-    caption = arguments.caption("Mean over the test groups.", groups, [group])
+    caption = arguments.caption("Mean over the test groups.", groups, [group], arguments.seeds)
     section = Section(
         "Fig. 6 (b): margin and attenuation", f"{caption} Top ten: {TOP_TEN}.", *sweeps.sweep_table(curves)
     )
@@ -214,6 +233,8 @@ class Fig7Arguments(RunsArguments):
     """Pairs to draw for each cell of verification."""
     alphas: tuple[float, ...] = sweeps.ALPHAS
     """Values of α, with m = 0.6."""
+    train: tuple[str, ...] = ()
+    """The group to train on; left out: the first one."""
 
 
 def fig7(words: list[str]) -> None:
@@ -222,8 +243,7 @@ def fig7(words: list[str]) -> None:
         raise InputError(
             "--hpatches needs a folder of HPatches' strips: the release, or what sdgmnet data hpatches makes."
         )
-    groups, trained = arguments.opened_with_trained()
-    group = trained[0]
+    groups, group = arguments.opened_with_one_trained()
     runs = sweeps.sweep_runs("alpha", arguments.alphas, group, groups, arguments.budget(), 1)
     results = results_of(arguments, runs)
     if results is None:
@@ -295,13 +315,13 @@ def statistics(words: list[str]) -> None:
         found, config = stages.stages_of(folder)
         ours[found.label] = found
         caption = (
-            f"Running statistics of Eq. (14) at the ends of five of 200 epochs; angles in radians. "
-            f"{config.iterations} iterations, N = {config.batch_size}, decay {config.running_decay:g}."
+            f"Running statistics of Eq. (14) at the ends of five of 200 epochs, decay {config.running_decay:g}; angles in "
+            f"radians. {caption_of_run(folder)}"
         )
         sections.append(Section(f"Tables 2-4: {found.label}", caption, *stages.stage_table(found)))
-    note = "Epoch means over batches, from the training logs published with the authors' code; Tables 2-4 are these, rounded."
-    sections += [Section(one.label, note, *stages.stage_table(one)) for one in stages.AUTHORS]
+    sections += [Section(one.label, stages.AUTHORS_NOTE, *stages.stage_table(one)) for one in stages.AUTHORS]
     content = {
+        "captions": [one.text for one in sections],
         "stages": stages.STAGES,
         "here": {label: found._asdict() for label, found in ours.items()},
         "authors": {found.label: found.values for found in stages.AUTHORS},

@@ -7,6 +7,7 @@ loss in a Python file of one's own.
 import importlib.util
 import inspect
 import json
+import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -48,9 +49,19 @@ def loss_by_name(name: str, options: Mapping[str, Any], shared: Mapping[str, Any
     unknown = [key for key in options if key not in parameters]
     if unknown:
         raise InputError(f"the loss {name} has no option {unknown[0]!r}: it has {', '.join(parameters) or 'none'}.")
-    loss = make(**{**wanted, **options})
+    for key, value in options.items():
+        if _is_number(parameters[key].default) and not _is_number(value):
+            raise InputError(f"the option {key} of the loss {name} is a number, not {value!r}.")
+    try:
+        loss = make(**{**wanted, **options})
+    except (TypeError, RuntimeError) as error:  # an argument is missing, or is not what it should be
+        raise InputError(f"the loss {name} cannot be made with the options {dict(options)} ({error}).") from error
     if not isinstance(loss, nn.Module):
         raise InputError(f"{name} gives a {type(loss).__name__}: a loss is a torch.nn.Module, see docs/own_loss.md.")
+    if not _takes_progress(loss):
+        raise InputError(
+            f"{name} does not take progress: a loss is called loss(anchor, positive, progress=0.5), see docs/own_loss.md."
+        )
     more = set(getattr(loss, "needs", ())) - NEEDS
     if more:
         raise InputError(f"{name} needs {', '.join(sorted(more))}: an encoder gives {', '.join(sorted(NEEDS))}.")
@@ -71,16 +82,28 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
     return options
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _takes_progress(loss: nn.Module) -> bool:
+    parameters = inspect.signature(loss.forward).parameters
+    return "progress" in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+
 def _from_file(path: Path, what: str) -> Callable[..., Any]:
     if not path.is_file():
         raise InputError(f"{path} does not exist: give the Python file of a loss, as in --loss my_loss.py:MyLoss.")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = f"_own_loss_{path.stem}"  # no other module's, so that nothing is hidden by it
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path} is no Python file.")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickle look their classes up there
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # whatever the file does
+        sys.modules.pop(name, None)
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         where = f", line {lines[-1]}" if lines else ""
         raise InputError(f"{path}{where} fails: {type(error).__name__}: {error}.") from error

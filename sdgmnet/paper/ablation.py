@@ -16,6 +16,7 @@ from sdgmnet.paper.printing import COLUMN, printed, save_print
 from sdgmnet.paper.results import WAYS, Result
 from sdgmnet.training.log import read_log
 
+SHORT_WAYS = {"best": "best checkpoint", "last ten": "last ten checkpoints", "last": "last checkpoint"}
 LATE = 0.9  # a run is in its last tenth
 DASHED = ("hynet", "hardnet+frn")
 FRAMEWORKS = {
@@ -143,6 +144,6 @@ def draw_fig6c(scores: Mapping[str, Score], path: Path, way: str = "last ten") -
         if values:  # the paper's bars do not start at 0 either: differences are small
             spread = max(max(values) - min(values), 0.05 * max(values))
             axis.set_ylim(max(0, min(values) - 0.5 * spread), max(values) + 0.2 * spread)
-        axis.set(ylabel="mean FPR@95 (%), axis cut")
+        axis.set(ylabel=f"mean FPR@95 (%), axis cut\n{SHORT_WAYS[way]}")
         figure.legend(loc="outside upper center", ncols=4, columnspacing=1.0, handlelength=1.8)
         return save_print(figure, path)

@@ -17,11 +17,10 @@ Curve = list[tuple[int, float]]  # step, mean FPR@95 of the test groups
 
 
 def curves_of(runs: Sequence[Planned], results: Sequence[Result]) -> dict[str, Curve]:
-    """By the group trained on; of the first seed."""
+    """By the group trained on."""
     return {
         one.train.name: [(step, mean_of(cells)) for step, cells in curve(result, one.tests)]
         for one, result in zip(runs, results, strict=True)
-        if one.config.seed == 0
     }
 
 

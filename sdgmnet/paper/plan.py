@@ -50,11 +50,12 @@ class Budget:
 
     def sentence(self) -> str:
         batch = "each method's own batch size" if self.batch_size is None else f"N = {self.batch_size}"
-        pairs = "all test pairs" if self.checkpoint_pairs is None else f"{self.checkpoint_pairs} test pairs in all"
+        few = f"at most {self.checkpoint_pairs} test pairs of all scenes together, the last also on all pairs"
+        pairs = "all test pairs" if self.checkpoint_pairs is None else few
         checkpoints = min(self.checkpoints, self.iterations)
         return (
             f"{self.iterations} iterations for every learned method, {batch}; {checkpoints} checkpoints along each run, "
-            f"evaluated on {pairs}, the last also on all of them"
+            f"evaluated on {pairs}"
         )
 
 
@@ -178,6 +179,11 @@ def time_steps(one: Planned) -> float:
     return min(times, default=0.0)
 
 
+def unique_runs(runs: Sequence[Planned]) -> list[Planned]:
+    """Each training once: two rows of a plan may be the same run under two names, as m = 0.6 and α = 0.9 are."""
+    return list({one.digest(): one for one in runs}.values())
+
+
 def missing(runs: Sequence[Planned], out: Path) -> list[Planned]:
     return [one for one in runs if read_result(one.find(out), one.digest()) is None]
 
@@ -213,7 +219,7 @@ def run_plan(
 
     describe_of: from a file of weights to what describes patches with them.
     """
-    unique = list({one.digest(): one for one in runs}.values())
+    unique = unique_runs(runs)
     left = missing(unique, out)
     if left:
         check(left)

@@ -1,4 +1,4 @@
-"""How many triplets the probabilistic margin lets into training (Section V-C): the share with θʳ > iCDF_t(m), against m."""
+"""How many triplets the probabilistic margin lets into training (Section V-B): the share with θʳ > iCDF_t(m), against m."""
 
 from pathlib import Path
 

@@ -17,7 +17,10 @@ FILE = "result.json"
 
 @dataclass(frozen=True)
 class Result:
-    """FPR@95 is a fraction, by the names of the test sets. All else of the run's folder may be deleted."""
+    """FPR@95 is a fraction, by the names of the test sets.
+
+    All else of the run's folder may be deleted, but that fig6c reads the powers in log.jsonl and fig7 tests last.safetensors.
+    """
 
     name: str
     digest: str  # of configuration and data

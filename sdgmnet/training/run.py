@@ -178,6 +178,8 @@ def iterate_once(run: Run) -> float:
             trunk=run.trunk,
         ).item()
     except InputError as error:  # a loss refuses descriptors that are not finite
+        if step == 0:  # nothing has been learned yet that could have broken
+            raise
         raise Diverged(str(error)) from error
     if not np.isfinite(value):
         raise Diverged(f"the loss is {value}")

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from sdgmnet.encoders import Encoded, Encoder
+from sdgmnet.errors import InputError
 from sdgmnet.training.engine import Trunk
 
 MASK_BLOCK = 64  # samples that share one random stream of dropout
@@ -31,10 +32,23 @@ def train_step(
     anchor, positive = encode_sides(encoder, sides, keep, chunk_size, joint_batchnorm, with_maps=with_maps, trunk=trunk)
     more = {"anchor_encoded": anchor, "positive_encoded": positive} if needs else {}
     value: Tensor = loss(anchor.descriptors, positive.descriptors, progress=progress, **more)
+    _demand_scalar(value, loss)
     optimizer.zero_grad(set_to_none=True)
     value.backward()
     optimizer.step()
     return value.detach()
+
+
+def _demand_scalar(value: object, loss: nn.Module) -> None:
+    """Losses may be anyone's."""
+    name = type(loss).__name__
+    if not isinstance(value, Tensor) or value.ndim != 0:
+        given = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise InputError(f"{name} returned {given}: a loss returns a scalar tensor, as by .mean().")
+    if not value.requires_grad:
+        raise InputError(
+            f"{name} returned a value without a gradient: compute it from anchor and positive, by torch alone."
+        )
 
 
 def encode_sides(

@@ -57,6 +57,14 @@ def test_figures_of_sdgmnets_runs(folders: Path, tmp_path: Path) -> None:
     assert [one["value"] for one in json.loads((out / "fig6b.json").read_text())["alpha"]] == [0.9, 1.0]
 
 
+def test_a_plan_counts_a_run_once(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """m = 0.6 and α = 0.9 are the same training."""
+    sweep = ["--margins", "0.6", "0.7", "--alphas", "0.9", "1", "--plan"]
+    assert main(["paper", "fig6b", *words(folders, tmp_path / "out", *sweep)]) == 0
+    shown = capsys.readouterr().err
+    assert "Plan: 3 training runs" in shown and "for the 3 missing ones" in shown
+
+
 @pytest.mark.parametrize(
     ("command", "change", "said"),
     [
@@ -76,6 +84,8 @@ def test_figures_of_sdgmnets_runs(folders: Path, tmp_path: Path) -> None:
         ("table1", ["--batch-size", "5000"], "group A: "),
         ("fig6c", ["--train", "Z"], "no such group; there are A, B, C"),
         ("fig6b", ["--margins", "1", "0.5"], "m lies in [0, 1)"),
+        ("fig6b", ["--train", "A", "B"], "--train A B: this figure is of runs on one group"),
+        ("fig6c", ["--seeds", "0"], "--seeds must be at least 1"),
         ("fig7", [], "--hpatches needs a folder"),
     ],
 )

@@ -8,7 +8,8 @@ import pytest
 
 from sdgmnet.benchmarks.patch_tasks import POOLS
 from sdgmnet.cli import main
-from sdgmnet.commands import hpatches, paper_benchmarks
+from sdgmnet.commands import hpatches, matching, paper_benchmarks
+from sdgmnet.commands.paper_modulation import loss_of
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.encoders import SDGMNet
 from sdgmnet.pretrained import save_encoder
@@ -53,6 +54,11 @@ def test_figures_of_a_run(run: Path, tmp_path: Path) -> None:
     assert main(["paper", "fig2", str(run), "-o", str(out)]) == 0
     written(out, "fig2")
     assert json.loads((out / "results.json").read_text())["settings"]["margin"] == 0.5
+    table = (out / "table.md").read_text()
+    assert (
+        "Run run: sdgmnet by sdgm on demo, 20 iterations, N = 8, seed 0." in table
+        and "| θʳ | -0.3000 | 0.2500 |" in table
+    )
     assert main(["paper", "learning-rate", str(run), "-o", str(out)]) == 0
     written(out, "learning_rate")
     assert json.loads((out / "results.json").read_text())["factor_pos"] == pytest.approx([0.4, 0.8, 1.2])
@@ -74,6 +80,24 @@ def test_modulation_takes_the_run_and_options(run: Path, tmp_path: Path, capsys:
     assert sdgm["plane_positive"][1][2] > 0 > sdgm["plane_negative"][1][2]
     assert tfeat["plane_positive"][1][2] == pytest.approx(np.cos(place[0] / 2))
     assert tfeat["plane_positive"][2][0] == pytest.approx(0, abs=1e-12)  # d⁻ - d⁺ = 0.96 is more than the margin of 0.5
+
+
+def test_a_runs_own_loss_has_the_runs_options(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the loss is a file of one's own, which a run keeps by its whole path."""
+    source = (
+        "from torch import nn\n"
+        "class Mine(nn.Module):\n"
+        "    def __init__(self, scale: float = 1.0):\n"
+        "        super().__init__()\n"
+        "        self.scale = scale\n"
+        "    def forward(self, anchor, positive, *, progress=1.0):\n"
+        "        return -self.scale * (anchor * positive).sum()\n"
+    )
+    (tmp_path / "mine.py").write_text(source)
+    TrainConfig(loss=f"{tmp_path}/mine.py:Mine", loss_options=("scale=3",)).save(run / "config.json")
+    monkeypatch.chdir(tmp_path)
+    for text, scale in (("mine.py:Mine", 3), ("mine.py:Mine,scale=2", 2)):
+        assert loss_of(text, run).scale == scale
 
 
 def test_fig1_fig3_and_norms(blobs: PatchSet, weights: str, tmp_path: Path) -> None:
@@ -122,6 +146,24 @@ def test_fig4_runs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert main([*words, "--pairs", "10"]) == 0 and len(calls) == 3  # other data
     assert main(["paper", "fig4", "--results", str(out), "-o", str(tmp_path / "again")]) == 0 and len(calls) == 3
     assert (tmp_path / "again/fig4.md").read_text() == (out / "fig4.md").read_text()
+
+
+def test_fig5_says_what_it_was_measured_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, out = tmp_path / "root", tmp_path / "out"
+    root.mkdir()
+
+    def evaluate(words: list[str]) -> None:
+        out.mkdir()
+        (out / "fig5.pdf").write_bytes(b"")
+        pairs = [{"sequence": name} for name in ("v_a", "v_a", "i_b")]
+        sampled = {"drawn": 200, "draws": 10, "near": [1, 3]}
+        lines = [{"label": "SIFT", "sampled": [7.25, 20.0], "pairs": pairs}]
+        (out / "results.json").write_text(json.dumps({"sampled": sampled, "lines": lines}))
+
+    monkeypatch.setattr(matching, "main", evaluate)
+    assert main(["paper", "fig5", "SIFT=sift", "--root", str(root), "-o", str(out)]) == 0
+    text = (out / "fig5.md").read_text()
+    assert "mean over 3 pairs of 2 sequences: v_a, i_b; 10 draws" in text and "| SIFT | 7.2 | 20.0 |" in text
 
 
 def test_table5_of_an_unfinished_benchmark(tmp_path: Path) -> None:

@@ -43,6 +43,25 @@ def hardnet(a: Tensor, p: Tensor, margin: float = 1.0) -> Tensor:
     return total / len(a)
 
 
+def hardnet_frn(a: Tensor, p: Tensor, margin: float = 1.0, threshold: float = 0.6, active_only: bool = True) -> Tensor:
+    """PROTOCOLS 4, HardNet+FRN: a point is a candidate where the nearest of the four comparisons lies beyond the threshold."""
+    total, active, admissible = torch.zeros((), dtype=a.dtype), 0, 0
+    for i in range(len(a)):
+        d_neg = None
+        for j in range(len(a)):
+            cosines = [a[i] @ p[j], p[i] @ a[j], a[i] @ a[j], p[i] @ p[j]]
+            nearest_four = max(cosines, key=lambda s: s.item())
+            if j != i and nearest_four.item() < math.cos(threshold):
+                d = torch.sqrt(2 - 2 * nearest_four + 1e-5)
+                d_neg = d if d_neg is None or d.item() < d_neg.item() else d_neg
+        if d_neg is not None:
+            admissible += 1
+            violation = margin + euclidean(a[i], p[i], 1e-5) - d_neg
+            holds = violation.item() >= 0
+            total, active = total + (violation if holds else 0 * violation), active + holds
+    return total / max(active if active_only else admissible, 1)
+
+
 def tfeat(a: Tensor, p: Tensor, margin: float = 2.0) -> Tensor:
     total = torch.zeros((), dtype=a.dtype)
     for i in range(len(a)):

@@ -85,6 +85,11 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Callable[[Batch], T
         lambda: HardNetOriginalLoss(0.3),
         lambda: lambda b: loops.hardnet(unit(b.x), unit(b.y), 0.3),
     ),
+    "hardnet+frn": (HardNetLoss, lambda: lambda b: loops.hardnet_frn(unit(b.x), unit(b.y))),
+    "hardnet+frn over all": (
+        lambda: HardNetLoss(0.4, 0.8, "all"),
+        lambda: lambda b: loops.hardnet_frn(unit(b.x), unit(b.y), 0.4, 0.8, active_only=False),
+    ),
     "l2net": (L2NetLoss, lambda: l2net_loop),
     "l2net mean": (lambda: L2NetLoss("mean"), lambda: lambda b: l2net_loop(b) / len(b.x)),
     "sosnet": (SOSNetLoss, lambda: lambda b: loops.sosnet(unit(b.x), unit(b.y))),

@@ -11,6 +11,10 @@ from sdgmnet.loss import LOSSES, HardNetLoss, ModulatedLoss
 from sdgmnet.loss.named import is_loss_name, loss_by_name, own_file, parse_options
 
 OWN = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+
 import torch
 from torch import nn
 
@@ -25,8 +29,23 @@ class Mine(nn.Module):
 def tuned(scale=2.0):
     return Mine(scale)
 
+@dataclass
+class Settings:
+    scale: float = 4.0
+
+def settled():
+    return Mine(Settings().scale)
+
 class Greedy(Mine):
     needs = {"gradients"}
+
+class Demanding(Mine):
+    def __init__(self, scale):
+        super().__init__(scale)
+
+class Late(nn.Module):
+    def forward(self, anchor, positive):
+        return (anchor - positive).square().sum()
 
 number = 5
 
@@ -64,6 +83,7 @@ def test_a_loss_of_ones_own_file(own: Path) -> None:
     assert plain.decay == 0.9
     assert loss_by_name(f"{own}:Mine", {"scale": 3})(a, p).item() == pytest.approx(3 * plain(a, p).item())
     assert loss_by_name(f"{own}:tuned", {})(a, p).item() == pytest.approx(2 * plain(a, p).item())
+    assert loss_by_name(f"{own}:settled", {})(a, p).item() == pytest.approx(4 * plain(a, p).item())
 
 
 @pytest.mark.parametrize(
@@ -73,6 +93,8 @@ def test_a_loss_of_ones_own_file(own: Path) -> None:
         ("number", "has no number"),
         ("text", "gives a str"),
         ("Greedy", "needs gradients"),
+        ("Demanding", "cannot be made with the options {}.*missing 1 required positional argument: 'scale'"),
+        ("Late", "does not take progress"),
     ],
 )
 def test_what_is_no_loss_is_said(own: Path, what: str, message: str) -> None:
@@ -98,6 +120,10 @@ def test_unknown_names_and_options_are_said() -> None:
         loss_by_name("magic", {})
     with pytest.raises(InputError, match="hynet has no option 'gamma': it has margin, alpha"):
         loss_by_name("hynet", {"gamma": 1})
+    with pytest.raises(InputError, match="option margin of the loss hardnet is a number, not 'high'"):
+        loss_by_name("hardnet", {"margin": "high"})
+    with pytest.raises(InputError, match="the loss cdf cannot be made with the options"):
+        loss_by_name("cdf", {"bins": 3.5})
     assert own_file("a/b.py:C") == (Path("a/b.py"), "C") and own_file("sdgm") is None
 
 

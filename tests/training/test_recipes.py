@@ -21,6 +21,9 @@ from sdgmnet.training.recipes import RECIPES, settings_of
 
 METHODS = ("tfeat", "l2net", "hardnet", "cdfdesc", "sosnet", "hardnet+frn", "hynet", "sdgmnet")
 
+# PROTOCOLS, sections 1.5 and 4: which patches are turned and mirrored as which method does
+AUGMENTATIONS = {"tfeat": "hynet", "l2net": "hynet", "hardnet": "hardnet", "cdfdesc": "cdfdesc", "sosnet": "hynet",
+                 "hardnet+frn": "paper", "hynet": "hynet", "sdgmnet": "paper"}  # fmt: skip
 # PROTOCOLS, section 4: encoder, loss, optimiser, learning rate, momentum, dampening, weight decay, batch, dropout
 NATIVE = {
     "tfeat": ("tfeat", "tfeat", "sgd", 0.1, 0.0, 0.0, 1e-4, 300, 0.0),
@@ -62,6 +65,7 @@ def test_native_settings_are_those_of_the_methods_paper(name: str) -> None:
     c = settings_of(name)
     assert (c.encoder, c.loss, c.optimizer, c.learning_rate, c.momentum, c.dampening, c.weight_decay, c.batch_size,
             c.dropout) == NATIVE[name]  # fmt: skip
+    assert c.augmentation == AUGMENTATIONS[name] and c.loss_options == () and c.orthogonality == 0
     assert c.joint_batchnorm is (name == "cdfdesc") and c.mean_image is (name == "l2net")
     assert c.initialisation == ("orthogonal" if name in ("hardnet", "cdfdesc") else "torch")
     for iterations in (100, 200_000):  # stretched to the run's length

@@ -1,4 +1,6 @@
 import copy
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -100,6 +102,24 @@ def test_a_loss_that_needs_more_gets_it(encoder: SDGMNet) -> None:
     optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1)
     value = train_step(encoder, Needy(), optimizer, torch.rand(2, 4, 1, 32, 32), None, progress=0.0, chunk_size=64)
     assert torch.isfinite(value)
+
+
+@pytest.mark.parametrize(
+    ("give", "said"),
+    [
+        (lambda a, p: (a * p).sum(1), r"returned a tensor \(4,\): a loss returns a scalar"),
+        (lambda a, p: (a * p).sum().item(), "returned a float"),
+        (lambda a, p: (a * p).sum().detach(), "returned a value without a gradient"),
+    ],
+)
+def test_what_is_no_loss_is_said(encoder: SDGMNet, give: Callable[..., Any], said: str) -> None:
+    class Wrong(torch.nn.Module):
+        def forward(self, anchor, positive, *, progress):  # type: ignore[no-untyped-def]
+            return give(anchor, positive)
+
+    optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1)
+    with pytest.raises(InputError, match=f"Wrong {said}"):
+        train_step(encoder, Wrong(), optimizer, torch.rand(2, 4, 1, 32, 32), None, progress=0.0, chunk_size=64)
 
 
 def test_recomputing_changes_nothing(encoder: SDGMNet) -> None:
