@@ -223,7 +223,12 @@ class L2Net(_SevenConvolutions):
         patches = patches - self.mean_image
         centred = patches - patches.mean(dim=(2, 3), keepdim=True)
         std = (centred.square().sum(dim=(2, 3), keepdim=True) / (self.patch_size**2 - 1)).sqrt()
-        first = self.first(centred / (std + 1e-7))
+        scaled = centred / (std + 1e-7)
+        if self.training:
+            # One channel lies as well by channels as by pixels; said to be by pixels, all maps do: 1.5 times as fast on a CPU.
+            size = self.patch_size
+            scaled = scaled.contiguous().as_strided(scaled.shape, (size * size, 1, size, 1))
+        first = self.first(scaled)
         return self.reduce(self.middle(first), keep), first
 
 
