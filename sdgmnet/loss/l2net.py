@@ -55,7 +55,8 @@ class L2NetLoss(nn.Module):
         distances = torch.cdist(anchor, positive, compute_mode="donot_use_mm_for_euclid_dist")
         relative = negative_log_softmax(2 - distances)
         compact = (correlation_energy(encoded[0].raw) + correlation_energy(encoded[1].raw)) / 2
-        maps = ([at_least_float32(one).flatten(1) for one in side.maps] for side in encoded)
+        # Channels last, as the encoder lays its maps in training: gradients then come back as it has them.
+        maps = ([at_least_float32(one).movedim(1, -1).flatten(1) for one in side.maps] for side in encoded)
         intermediate = sum(negative_log_softmax(left @ right.T) for left, right in zip(*maps, strict=True))
         total = relative + compact + intermediate
         return total if self.reduction == "sum" else total / len(anchor)
