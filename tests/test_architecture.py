@@ -13,6 +13,8 @@ ROOT = Path(sdgmnet.__file__).parent
 EVERYWHERE = {"errors", "files", "version"}
 # part -> parts it may import besides itself and EVERYWHERE
 ALLOWED = {
+    "distributed": set(),
+    "synchronised": {"distributed"},
     "sphere": set(),
     "metrics": set(),
     "resampling": set(),
@@ -20,7 +22,7 @@ ALLOWED = {
     "html": {"report"},
     "encoders": {"pretrained"},  # within from_pretrained and save_pretrained, which people expect on the class
     "handcrafted": {"features.keypoints"},
-    "loss": {"sphere"},
+    "loss": {"distributed", "sphere"},
     "features.images": set(),
     "features.keypoints": set(),
     "features.patches": {"features.keypoints"},
@@ -67,7 +69,17 @@ ALLOWED = {
     "pretrained": {"encoders"},
     "foreign": {"inference"},
     "contenders": {"features.keypoints", "foreign", "handcrafted", "inference", "pretrained"},
-    "training": {"data", "encoders", "loss", "metrics", "inference", "native", "pretrained"},
+    "training": {
+        "data",
+        "distributed",
+        "encoders",
+        "inference",
+        "loss",
+        "metrics",
+        "native",
+        "pretrained",
+        "synchronised",
+    },
     "benchmarks": {
         "data",
         "contenders",
