@@ -160,7 +160,7 @@ class World:
     def all_gather(self, x: Tensor) -> Tensor:
         out = x.new_empty(self.size * x.shape[0], *x.shape[1:])
         with self._together():
-            dist.all_gather_into_tensor(out, x.contiguous(), self.group)
+            dist.all_gather(list(out.split(len(x))), x.contiguous(), self.group)
         self.gathered_bytes += out.nbytes
         return out
 
