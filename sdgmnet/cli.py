@@ -67,7 +67,10 @@ COMMANDS: dict[str, Command] = {
     "bench match": Command("sdgmnet.commands.bench:match", "Speed of matching descriptors."),
     "bench pictures": Command("sdgmnet.commands.bench:pictures", "Speed of matching two pictures, stage by stage."),
     "bench hpatches": Command("sdgmnet.commands.bench:hpatches", "Speed of HPatches' three tasks at full size."),
-    "bench all": Command("sdgmnet.commands.bench:everything", "All of them, in one table."),
+    "bench distributed": Command(
+        "sdgmnet.commands.bench:distributed", "Training by one process and by two (torchrun)."
+    ),
+    "bench all": Command("sdgmnet.commands.bench:everything", "All but the last, in one table."),
 }
 
 

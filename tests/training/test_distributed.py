@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from sdgmnet import encoders
 from sdgmnet.data.batches import PairSampler
+from sdgmnet.data.demo import read_demo
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.distributed import ALONE, world_of
 from sdgmnet.encoders import ENCODERS
@@ -278,3 +279,42 @@ def test_threads_stay_where_ranks_stay(blobs: PatchSet, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="threads differ"):
         train(replace(saved, threads=2), tmp_path / "run", resume=True, console=QUIET)
     assert world_of("world") is ALONE
+
+
+# ---- the paper's encoder
+
+
+def follow_sdgmnet(double: bool) -> dict[str, Any]:
+    """Dropout 0.3, the paper's augmentation, 10 steps of warm-up and 10 after it, on real patches."""
+    config = TrainConfig(
+        iterations=100, batch_size=64, seed=5, threads=1, engine="native", learning_rate=0.05, decay=0.9, chunk_size=64,
+        init="sdgmnet",
+    )  # fmt: skip
+    if double:
+        config = replace(config, batch_size=8, engine="eager", init=None)
+    run = start(config, [read_demo()[0]], world=world_of("world"))
+    run = in_float64(run) if double else run
+    losses = [iterate_once(run) for _ in range(STEPS)]
+    return {"losses": losses, "weights": run.encoder.state_dict(), "statistics": run.loss.state_dict()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("double", [False, True], ids=["float32 from trained weights", "float64 from scratch"])
+def test_the_papers_encoder_by_two_and_four_ranks(double: bool) -> None:
+    """Figures of docs/distributed.md, with -s. In float32 from scratch a single process with other chunks drifts as far."""
+    torch.set_num_threads(1)
+    alone = follow_sdgmnet(double)
+    for size in (2, 4):
+        ranks = run_ranks(size, follow_sdgmnet, double)
+        losses = max(abs(one - other) for one, other in zip(alone["losses"], ranks[0]["losses"], strict=True))
+        weights, statistics = (
+            max((alone[part][key].double() - it.double()).abs().max().item() for key, it in ranks[0][part].items())
+            for part in ("weights", "statistics")
+        )
+        kind = "float64" if double else "float32"
+        print(f"{kind}, k = {size}: losses {losses:.1e}, weights {weights:.1e}, statistics {statistics:.1e}")
+        assert max(losses, weights, statistics) < 1e-5
+        for rank in ranks:
+            assert rank["losses"] == ranks[0]["losses"]
+            for part in ("weights", "statistics"):
+                assert all(torch.equal(it, ranks[0][part][key]) for key, it in rank[part].items())
