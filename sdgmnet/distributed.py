@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
 
 from sdgmnet.errors import InputError, Stopped
 
@@ -226,7 +227,11 @@ def open_world(cuda: bool = False) -> Iterator[World]:
         yield ALONE
         return
     try:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+        store, rank, size = next(iter(rendezvous("env://")))
+        # torchrun keeps its store through restarts: without a name of its own, a rank could find its dead peers' addresses.
+        fresh = dist.PrefixStore(f"sdgmnet-{_number('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+        backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+        dist.init_process_group(backend, store=fresh, rank=rank, world_size=size)
     except (ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(

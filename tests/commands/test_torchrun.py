@@ -1,11 +1,13 @@
 """torchrun itself: a rank that is killed, restarts, signals; and describing by several ranks."""
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -129,30 +131,30 @@ def write_photos(folder: Path) -> None:
     (folder / "broken.png").write_bytes(b"not a picture")
 
 
-def describe_all(folder: str) -> list[int]:
+def describe_all(folder: str) -> tuple[list[int], str, str]:
+    """Exit codes and what was printed."""
     os.chdir(folder)
-    return [
-        main(["describe", "photos", "-o", "ranks.h5", "--descriptor", "rootsift"]),
-        main(["describe", "blobs", "-o", "ranks.npy"]),
-        main(["describe", "blobs", "-o", "ranks.npy"]),
-        main(["describe", "nothing", "-o", "none.h5"]),
-    ]
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as errors:
+        codes = [
+            main(["describe", "photos", "-o", "ranks.h5", "--descriptor", "rootsift"]),
+            main(["describe", "blobs", "-o", "ranks.npy"]),
+            main(["describe", "blobs", "-o", "ranks.npy"]),
+            main(["describe", "nothing", "-o", "none.h5"]),
+        ]
+    return codes, out.getvalue(), errors.getvalue()
 
 
-def test_ranks_describe_what_one_process_does(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_ranks_describe_what_one_process_does(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_photos(folder / "photos")
     monkeypatch.chdir(folder)
     assert main(["describe", "photos", "-o", "alone.h5", "--descriptor", "rootsift"]) == 0
     assert main(["describe", "blobs", "-o", "alone.npy"]) == 0
-    capfd.readouterr()
-    first, second = run_ranks(2, describe_all, str(folder))
-    assert first == second == [0, 0, 2, 2]
-    said = capfd.readouterr()
-    assert said.out.count("5 pictures described") == 1 and said.out.count("1 left out") == 1
-    assert said.err.count("broken.png") == 1
-    assert said.err.count("exists already") == 1 and said.err.count("nothing does not exist") == 1
+    codes, out, errors = zip(*run_ranks(2, describe_all, str(folder)), strict=True)
+    assert codes == ([0, 0, 2, 2], [0, 0, 2, 2])
+    assert out[0].count("5 pictures described") == 1 and out[0].count("1 left out") == 1 and out[1] == ""
+    said = "".join(errors)
+    assert said.count("broken.png") == 1
+    assert said.count("exists already") == 1 and said.count("nothing does not exist") == 1
     assert_same_features(Path("alone.h5"), Path("ranks.h5"))
     assert Path("alone.npy").read_bytes() == Path("ranks.npy").read_bytes()
     assert np.load("ranks.npy").shape == (180, 128)

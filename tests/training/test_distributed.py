@@ -287,7 +287,7 @@ def test_threads_stay_where_ranks_stay(blobs: PatchSet, tmp_path: Path) -> None:
 def follow_sdgmnet(double: bool) -> dict[str, Any]:
     """Dropout 0.3, the paper's augmentation, 10 steps of warm-up and 10 after it, on real patches."""
     config = TrainConfig(
-        iterations=100, batch_size=64, seed=5, threads=1, engine="native", learning_rate=0.05, decay=0.9, chunk_size=64,
+        iterations=100, batch_size=64, seed=5, threads=1, engine="native", learning_rate=0.01, decay=0.9, chunk_size=64,
         init="sdgmnet",
     )  # fmt: skip
     if double:
