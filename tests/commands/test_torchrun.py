@@ -61,6 +61,15 @@ def torchrun(folder: Path, *words: str, restarts: int = 0) -> subprocess.Popen[s
     return subprocess.Popen(command, cwd=folder, env=environment, **streams)
 
 
+def errors_of(job: subprocess.Popen[str]) -> str:
+    """What it wrote until it ended; it is not left behind where it does not end."""
+    try:
+        return job.communicate(timeout=300)[1]
+    except subprocess.TimeoutExpired:
+        job.terminate()  # and with it its ranks
+        raise
+
+
 def undisturbed(folder: str) -> int:
     os.chdir(folder)
     return main([*TRAIN, "-o", "whole"])
@@ -69,7 +78,7 @@ def undisturbed(folder: str) -> int:
 def test_a_killed_rank_is_started_again_and_training_goes_on(folder: Path) -> None:
     assert run_ranks(2, undisturbed, str(folder)) == [0, 0]
     disturbed = torchrun(folder, *TRAIN, "-o", "parts", restarts=1)
-    _, errors = disturbed.communicate(timeout=300)
+    errors = errors_of(disturbed)
     assert disturbed.returncode == 0, errors
     assert (folder / "killed").exists()
     assert errors.count("Resuming at step 4 of 8.") == 1  # said once
@@ -82,13 +91,13 @@ def test_a_killed_rank_is_started_again_and_training_goes_on(folder: Path) -> No
 @pytest.mark.slow
 def test_a_killed_rank_ends_the_job_with_a_reason(folder: Path) -> None:
     job = torchrun(folder, *TRAIN, "-o", "run")
-    _, errors = job.communicate(timeout=300)
+    errors = errors_of(job)
     assert job.returncode != 0
     assert "sdgmnet: training ended at step 5 of 8: rank 0 of 2 cannot reach another rank" in errors
     assert "start the ranks again with --resume" in errors
     assert "Traceback" not in errors.split("ChildFailedError")[0].split("torch/distributed")[0]
     resumed = torchrun(folder, "train", "-o", "run", "--resume")
-    _, errors = resumed.communicate(timeout=300)
+    errors = errors_of(resumed)
     assert resumed.returncode == 0, errors
     assert "Resuming at step 4 of 8." in errors
 
@@ -96,7 +105,7 @@ def test_a_killed_rank_ends_the_job_with_a_reason(folder: Path) -> None:
 @pytest.mark.slow
 def test_bad_input_is_said_once(folder: Path) -> None:
     job = torchrun(folder, *TRAIN, "-o", "run", "--batch-size", "5")
-    _, errors = job.communicate(timeout=300)
+    errors = errors_of(job)
     assert job.returncode != 0
     assert errors.count("--batch-size 5 cannot be shared equally by 2 ranks") == 1
     assert not (folder / "run").exists()
@@ -112,7 +121,7 @@ def test_ctrl_c_saves_and_the_run_goes_on(folder: Path) -> None:
         assert time.monotonic() < deadline and job.poll() is None
         time.sleep(0.1)
     job.send_signal(signal.SIGINT)
-    _, errors = job.communicate(timeout=200)
+    errors = errors_of(job)
     assert "stopped at step" in errors
     step = int(errors.split("stopped at step ")[1].split()[0])
     newest = max((folder / "run/checkpoints").glob("*.pt"))
