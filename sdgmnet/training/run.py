@@ -114,6 +114,7 @@ def choose_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise InputError(f"--device {name} is not supported: use cpu or cuda.")
     if device.type == "cuda":  # not run on a GPU
+        torch.cuda.set_device(device)
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
     return device

@@ -64,7 +64,7 @@ def torchrun(folder: Path, *words: str, restarts: int = 0) -> subprocess.Popen[s
 def errors_of(job: subprocess.Popen[str]) -> str:
     """What it wrote until it ended; it is not left behind where it does not end."""
     try:
-        return job.communicate(timeout=300)[1]
+        return job.communicate(timeout=900)[1]
     except subprocess.TimeoutExpired:
         job.terminate()  # and with it its ranks
         raise
@@ -116,7 +116,7 @@ def test_ctrl_c_saves_and_the_run_goes_on(folder: Path) -> None:
     (folder / "killed").touch()
     words = ["train", "--data", "blobs", "--iterations", "2000", "--batch-size", "4", "--threads", "1", "-o", "run"]
     job = torchrun(folder, *words)
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 900
     while not (folder / "run/log.jsonl").exists() or not read_log(folder / "run/log.jsonl", "epoch"):
         assert time.monotonic() < deadline and job.poll() is None
         time.sleep(0.1)
