@@ -1,6 +1,7 @@
 """The command line: one function a command. Bad input ends in one sentence and exit code 2, never in a traceback."""
 
 import errno
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -13,6 +14,8 @@ class Command(NamedTuple):
     place: str  # module:function, imported only when the command is called, so that help is quick
     summary: str
 
+
+SHARED_BY_RANKS = ("train", "describe")  # what torchrun may start
 
 COMMANDS: dict[str, Command] = {
     "demo": Command(
@@ -95,7 +98,10 @@ COMMANDS: dict[str, Command] = {
     "bench match": Command("sdgmnet.commands.bench:match", "Speed of matching descriptors."),
     "bench pictures": Command("sdgmnet.commands.bench:pictures", "Speed of matching two pictures, stage by stage."),
     "bench hpatches": Command("sdgmnet.commands.bench:hpatches", "Speed of HPatches' three tasks at full size."),
-    "bench all": Command("sdgmnet.commands.bench:everything", "All of them, in one table."),
+    "bench distributed": Command(
+        "sdgmnet.commands.bench:distributed", "Training by one process and by two (torchrun)."
+    ),
+    "bench all": Command("sdgmnet.commands.bench:everything", "All but the last, in one table."),
 }
 
 
@@ -134,6 +140,7 @@ def dispatch(words: list[str]) -> int:
     for length in (2, 1):
         name = " ".join(words[:length])
         if name in COMMANDS and len(words) >= length:
+            _demand_one_process(name)
             module, function = COMMANDS[name].place.split(":")
             call: Callable[[list[str]], int | None] = getattr(import_module(module), function)
             return call(words[length:]) or 0
@@ -145,6 +152,16 @@ def dispatch(words: list[str]) -> int:
     raise InputError(f"there is no command {words[0]!r}; sdgmnet --help lists them.")
 
 
+def _demand_one_process(name: str) -> None:
+    """Several processes of any other command would do the same work and write the same files."""
+    if name in SHARED_BY_RANKS or "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
+        return
+    if os.environ.get("RANK", "0") != "0":
+        raise Stopped
+    names = " and ".join(SHARED_BY_RANKS)
+    raise InputError(f"sdgmnet {name} runs in one process: torchrun is for {names}.")
+
+
 def overview(names: Sequence[str] = tuple(COMMANDS)) -> str:
     width = max(len(name) for name in names)
     lines = [f"  {name:{width}}  {COMMANDS[name].summary}" for name in names]
@@ -152,5 +169,6 @@ def overview(names: Sequence[str] = tuple(COMMANDS)) -> str:
 
 
 def fail(sentence: str, code: int) -> int:
-    print(f"sdgmnet: {sentence}", file=sys.stderr)
+    if sentence:  # of several ranks, often only the first has something to say
+        print(f"sdgmnet: {sentence}", file=sys.stderr)
     return code

@@ -13,6 +13,8 @@ ROOT = Path(sdgmnet.__file__).parent
 EVERYWHERE = {"errors", "files", "version"}
 # part -> parts it may import besides itself and EVERYWHERE
 ALLOWED = {
+    "distributed": set(),
+    "synchronised": {"distributed"},
     "sphere": set(),
     "metrics": set(),
     "resampling": set(),
@@ -20,7 +22,7 @@ ALLOWED = {
     "html": {"report"},
     "encoders": {"pretrained"},  # within from_pretrained and save_pretrained, which people expect on the class
     "handcrafted": {"features.keypoints"},
-    "loss": {"sphere"},
+    "loss": {"distributed", "sphere"},
     "features.images": set(),
     "features.keypoints": set(),
     "features.patches": {"features.keypoints"},
@@ -67,7 +69,17 @@ ALLOWED = {
     "pretrained": {"encoders"},
     "foreign": {"inference"},
     "contenders": {"features.keypoints", "foreign", "handcrafted", "inference", "pretrained"},
-    "training": {"data", "encoders", "loss", "metrics", "inference", "native", "pretrained"},
+    "training": {
+        "data",
+        "distributed",
+        "encoders",
+        "inference",
+        "loss",
+        "metrics",
+        "native",
+        "pretrained",
+        "synchronised",
+    },
     "benchmarks": {
         "data",
         "contenders",
@@ -85,7 +97,7 @@ ALLOWED = {
     },
     "paper": {"benchmarks", "training", "loss", "data"},
 }
-SEEN_BY_SPEED = {"encoders", "inference", "loss", "training"}  # the one benchmark that sees these
+SEEN_BY_SPEED = {"distributed", "encoders", "inference", "loss", "training"}  # the one benchmark that sees these
 
 
 def part_of(module: str) -> str:
@@ -115,7 +127,7 @@ def test_imports_follow_the_streams(path: Path) -> None:
     part = part_of(".".join(["sdgmnet", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__"))
     if part in EVERYWHERE | {"cli", "commands", "features"}:
         return
-    if path.name in ("speed.py", "hpatches_speed.py"):
+    if path.name in ("speed.py", "hpatches_speed.py", "distributed_speed.py"):
         assert not imports(path) - {part} - EVERYWHERE - ALLOWED["benchmarks"] - SEEN_BY_SPEED
         return
     assert part in ALLOWED, f"{part} is new: say in this test what it may import"

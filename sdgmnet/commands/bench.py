@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import tyro
 
-from sdgmnet.benchmarks import hpatches_speed, speed
+from sdgmnet.benchmarks import distributed_speed, hpatches_speed, speed
 from sdgmnet.benchmarks.speed import Timing
 from sdgmnet.data.motorcycle import read_motorcycle
 from sdgmnet.errors import InputError
@@ -78,6 +78,10 @@ def pictures(words: list[str]) -> None:
 
 def hpatches(words: list[str]) -> None:
     _run("hpatches", words, [_hpatches])
+
+
+def distributed(words: list[str]) -> None:
+    _run("distributed", words, [_distributed])
 
 
 def everything(words: list[str]) -> None:
@@ -216,6 +220,17 @@ def _hpatches(arguments: BenchArguments) -> Rows:
         *rows,
         ["HPatches, three tasks: memory", "ours", f"{memory:.0f} MB", "", "the descriptors' 422 MB among them"],
     ]
+
+
+def _distributed(arguments: BenchArguments) -> Rows:
+    timings, traffic = distributed_speed.scaling(arguments.pairs, min(3, arguments.repeats))
+    what, one = f"training, N = {arguments.pairs}", timings[distributed_speed.JOBS[0]]
+    rows = [_row(what, timing, "pairs/s", one) for timing in timings.values()]
+    for job, bytes_of in traffic.items():
+        if job.processes > 1:
+            said = ", ".join(f"{key} {bytes_of[key] / 1e6:.3f} MB" for key in ("gathered", "summed"))
+            rows.append([f"{what}: bytes a step", job.name, said, f"seen on lo {bytes_of['seen'] / 1e6:.3f} MB", ""])
+    return rows
 
 
 def _seconds(times: Sequence[float]) -> list[str]:

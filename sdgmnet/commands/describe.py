@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,11 +12,14 @@ import cv2
 import tyro
 from rich.console import Console
 
+from sdgmnet.commands.describe_patchset import describe_patchset
 from sdgmnet.contenders import identity
 from sdgmnet.data.locks import only_worker
+from sdgmnet.data.patchset import is_patchset
+from sdgmnet.distributed import ALONE, World, open_world
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import SIZE, as_contender, describe
-from sdgmnet.features.h5 import Kind, Store, features_to_arrays, parts_folder
+from sdgmnet.features.h5 import Helper, Kind, Store, features_to_arrays, parts_folder
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.own_keypoints import is_for_many, read_keypoints
 from sdgmnet.files import digest
@@ -35,12 +38,20 @@ class DescribeArguments:
 
     A folder's pictures are called by their path below it, single ones by their file name. Pictures that the file holds already
     are not described again; after an interruption of any kind, start the same command again.
+
+    The patches of a PatchSet, in their order, as an array (N, D) float32:
+
+        sdgmnet describe my_patches/church -o church.npy
+
+    By several processes, to the same file (docs/distributed.md):
+
+        torchrun --nproc-per-node 4 -m sdgmnet describe photos -o features.h5
     """
 
     images: tyro.conf.Positional[tuple[Path, ...]]
-    """Pictures, or folders of pictures."""
+    """Pictures, or folders of pictures; or one PatchSet."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
-    """The h5 file, made or added to."""
+    """The h5 file, made or added to; of a PatchSet, the npy file."""
     descriptor: str = ALIAS
     """What describes: sdgmnet (the best weights that ship), sift, rootsift, tfeat:FILE, FILE.safetensors, RUN_FOLDER."""
     limit: int | None = None
@@ -59,12 +70,16 @@ class DescribeArguments:
 
 def main(words: list[str]) -> None:
     arguments = tyro.cli(DescribeArguments, prog="sdgmnet describe", args=words)
-    check_describing(arguments.limit, arguments.size)
-    if arguments.keypoints is not None and arguments.limit is not None:
-        raise InputError("--limit is for keypoints that are detected: all of --keypoints are described.")
-    pictures = find_pictures(arguments.images)
-    if arguments.keypoints is not None and not is_for_many(arguments.keypoints) and len(pictures) > 1:
-        raise InputError(f"{arguments.keypoints} is about one picture, but {len(pictures)} are given: use an h5 file.")
+    with open_world() as world:
+        if any(is_patchset(place) for place in arguments.images):
+            world.alike(lambda: check_describing_patches(arguments))
+            describe_patchset(arguments.out, arguments.images[0], arguments.descriptor, arguments.overwrite, world)
+        else:
+            _describe_pictures(arguments, world)
+
+
+def _describe_pictures(arguments: DescribeArguments, world: World) -> None:
+    pictures = world.alike(lambda: _pictures_of(arguments))
     describe_into(
         arguments.out,
         pictures,
@@ -75,7 +90,26 @@ def main(words: list[str]) -> None:
         size=arguments.size,
         keypoints=arguments.keypoints,
         overwrite=arguments.overwrite,
+        world=world,
     )
+
+
+def _pictures_of(arguments: DescribeArguments) -> Pictures:
+    check_describing(arguments.limit, arguments.size)
+    if arguments.keypoints is not None and arguments.limit is not None:
+        raise InputError("--limit is for keypoints that are detected: all of --keypoints are described.")
+    pictures = find_pictures(arguments.images)
+    if arguments.keypoints is not None and not is_for_many(arguments.keypoints) and len(pictures) > 1:
+        raise InputError(f"{arguments.keypoints} is about one picture, but {len(pictures)} are given: use an h5 file.")
+    return pictures
+
+
+def check_describing_patches(arguments: DescribeArguments) -> None:
+    options = (arguments.limit, arguments.upright, arguments.as_stored, arguments.size, arguments.keypoints)
+    if len(arguments.images) != 1:
+        raise InputError(f"{arguments.images[0]} or another of these is a PatchSet: describe one PatchSet at a time.")
+    if options != (None, False, False, SIZE, None):
+        raise InputError("a PatchSet is described as it is: leave out what is for pictures, such as --limit or --size.")
 
 
 def check_describing(limit: int | None, size: int) -> None:
@@ -119,8 +153,12 @@ def describe_into(
     size: int,
     keypoints: Path | None = None,
     overwrite: bool = False,
+    world: World = ALONE,
 ) -> list[str]:
-    """Describe what the file does not hold yet; the names of pictures that it holds then."""
+    """Describe what the file does not hold yet; the names of pictures that it holds then.
+
+    Of several ranks each describes its share into files of its own; the first one puts them together.
+    """
     contender = as_contender(descriptor)
     note = features_note(descriptor, limit, upright, as_stored, size)
     if keypoints is not None:
@@ -131,10 +169,12 @@ def describe_into(
         note["keypoints"] = f"{keypoints.name} {digest(keypoints)}"
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
     began, counted, broken = time.perf_counter(), 0, 0
-    with store_at(out, "features", note, overwrite=overwrite) as store:
-        todo = [name for name in pictures if overwrite or name not in store]
-        with progress(errors) as track:
-            for name in track(todo, "describing"):
+    with ExitStack() as held:
+        store = world.lead(lambda: held.enter_context(store_at(out, "features", note, overwrite=overwrite)))
+        keeper: Store | Helper = Helper(out, note) if store is None else store
+        todo = world.tell([name for name in pictures if store is not None and (overwrite or name not in store)])
+        with progress(errors if world.is_first else Console(quiet=True)) as track:
+            for name in track(todo[world.rank :: world.size], "describing"):
                 try:
                     given = None if keypoints is None else read_keypoints(keypoints, name)
                     gray = read_gray(pictures[name], upright=not as_stored)
@@ -143,8 +183,11 @@ def describe_into(
                     errors.print(f"{reason_of(error, pictures[name])} Left out.", markup=False)
                     broken += 1
                     continue
-                store.add(name, features_to_arrays(features))
+                keeper.add(name, features_to_arrays(features))
                 counted += len(features.keypoints.xy)
+        counted, broken = (sum(numbers) for numbers in zip(*world.collect((counted, broken)), strict=True))
+    if store is None:
+        return []
     done, before = len(todo) - broken, len(pictures) - len(todo)
     if not done and not before:
         raise InputError("no picture could be described; the reasons stand above.")

@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
+from sdgmnet.distributed import is_first_process
 from sdgmnet.errors import InputError
 from sdgmnet.paper.figures import draw_fig2, draw_training
 from sdgmnet.training.config import TrainConfig
@@ -37,6 +38,10 @@ class TrainArguments:
     On patches of your own photos, in an hour or two:
 
         sdgmnet train --recipe photos --data my_patches --holdout church -o runs/mine
+
+    By several processes, to the same result (docs/distributed.md):
+
+        torchrun --nproc-per-node 4 -m sdgmnet train --data ubc --holdout notredame yosemite -o runs/liberty
     """
 
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
@@ -62,6 +67,8 @@ def main(words: list[str]) -> None:
     default = _saved(words) or TrainArguments(tyro.MISSING, config=recipe)
     arguments = tyro.cli(TrainArguments, prog="sdgmnet train", args=words, default=default)
     train(arguments.config, arguments.out, resume=arguments.resume, console=Console(stderr=True))
+    if not is_first_process():
+        return
     config = arguments.config
     draw_training(arguments.out / "log.jsonl", arguments.out / "training.png")
     if config.loss == "sdgm":

@@ -133,8 +133,8 @@ def draw_light(rng: np.random.Generator, count: int) -> Light:
     )
 
 
-def relight(patches: Tensor, light: Light, rng: np.random.Generator) -> Tensor:
-    """Patches (B, S, S) in [0, 1] as another camera would have taken them, in [0, 1]."""
+def relight(patches: Tensor, light: Light, grain: np.ndarray) -> Tensor:
+    """Patches (B, S, S) in [0, 1] as another camera would have taken them, in [0, 1]; grain (B, S, S), its noise."""
     gamma, contrast, brightness, noise = (
         torch.from_numpy(one).to(patches)[:, None, None]
         for one in (light.gamma, light.contrast, light.brightness, light.noise)
@@ -142,8 +142,7 @@ def relight(patches: Tensor, light: Light, rng: np.random.Generator) -> Tensor:
     seen = patches.clamp(0, 1) ** gamma
     middle = seen.mean(dim=(1, 2), keepdim=True)
     seen = blurred((seen - middle) * contrast + middle + brightness, light.blur)
-    grain = torch.from_numpy(rng.standard_normal(patches.shape, dtype=np.float32)).to(patches)
-    return (seen + noise * grain).clamp(0, 1)
+    return (seen + noise * torch.from_numpy(grain).to(patches)).clamp(0, 1)
 
 
 def blurred(patches: Tensor, sigma: np.ndarray) -> Tensor:
@@ -155,11 +154,16 @@ def blurred(patches: Tensor, sigma: np.ndarray) -> Tensor:
     return weights @ patches @ weights.transpose(1, 2)
 
 
-def compress(patches: np.ndarray, rng: np.random.Generator, share: float = 0.25) -> np.ndarray:
-    """Patches (B, S, S) uint8, some of them through JPEG at qualities from 15 to 75."""
+def draw_qualities(rng: np.random.Generator, count: int, share: float = 0.25) -> np.ndarray:
+    """JPEG qualities (count,) from 15 to 75 for a share of the patches, 0 for those that are not compressed."""
+    quality = rng.integers(15, 76, count)
+    return np.where(rng.random(count) < share, quality, 0)
+
+
+def compress(patches: np.ndarray, quality: np.ndarray) -> np.ndarray:
+    """Patches (B, S, S) uint8, those with a quality (B,) above 0 through JPEG."""
     out = patches.copy()
-    quality = rng.integers(15, 76, len(patches))
-    for row in np.flatnonzero(rng.random(len(patches)) < share):
+    for row in np.flatnonzero(quality):
         coded = cv2.imencode(".jpg", patches[row], [cv2.IMWRITE_JPEG_QUALITY, int(quality[row])])[1]
         out[row] = cv2.imdecode(coded, cv2.IMREAD_GRAYSCALE)
     return out

@@ -12,9 +12,12 @@ from sdgmnet.data.augmentation import (
     PAPER,
     STRONG,
     Augmentation,
+    Geometry,
+    Light,
     compress,
     draw_geometry,
     draw_light,
+    draw_qualities,
     draw_turns_and_flips,
     quarter_turns_and_flips,
     relight,
@@ -24,6 +27,8 @@ from sdgmnet.data.patchset import PATCH_SIDE, PatchSet, scene_of
 from sdgmnet.data.pools import Balance, Choice, Pools, choices_of, connected
 from sdgmnet.errors import InputError
 from sdgmnet.resampling import halve
+
+EVERY_ROW = slice(None)
 
 
 class PairSampler:
@@ -154,26 +159,39 @@ class PairSampler:
         batch_size: int,
         device: torch.device | str = "cpu",
         augmentation: Augmentation = "paper",
+        rows: slice = EVERY_ROW,
     ) -> Tensor:
-        """Anchors and positives of one step: (2, N, 1, 32, 32) float32 in [0, 1]."""
+        """Anchors and positives of one step: (2, N, 1, 32, 32) float32 in [0, 1].
+
+        rows: only these pairs of the N are made. Random numbers are drawn for all, so that they are as they are among the rest.
+        """
         if augmentation not in get_args(Augmentation):
             raise InputError(f"augmentation is one of {', '.join(get_args(Augmentation))}, not {augmentation!r}.")
-        patches = self.patches(self.indices(step, batch_size)).reshape(-1, PATCH_SIDE, PATCH_SIDE)
+        patches = self.patches(self.indices(step, batch_size)[:, rows]).reshape(-1, PATCH_SIDE, PATCH_SIDE)
+        count, both = len(patches) // 2, 2 * batch_size
         rng = _generator(self.seed, step, "augmentation")
+
+        def made(drawn: np.ndarray) -> np.ndarray:
+            """Of what was drawn for both sides of all pairs, (2 N, ...), that of the pairs that are made."""
+            return drawn.reshape(2, batch_size, *drawn.shape[1:])[:, rows].reshape(2 * count, *drawn.shape[1:])
+
         if augmentation == "strong":
-            patches = compress(patches, rng)
+            patches = compress(patches, made(draw_qualities(rng, both)))
         pixels = torch.from_numpy(patches).to(device).float()
         if augmentation == "none":
-            return (halve(pixels) / 255).view(2, batch_size, 1, OUTPUT_SIDE, OUTPUT_SIDE)
+            return (halve(pixels) / 255).view(2, count, 1, OUTPUT_SIDE, OUTPUT_SIDE)
         if augmentation in ("hardnet", "hynet", "cdfdesc"):
             small = halve(pixels) / 255
         elif augmentation == "strong":
-            small = turn_and_crop(pixels, draw_geometry(rng, len(patches), STRONG), outside="border") / 255
-            small = relight(small, draw_light(rng, len(patches)), rng)
+            geometry, light = draw_geometry(rng, both, STRONG), draw_light(rng, both)
+            small = turn_and_crop(pixels, Geometry(*map(made, geometry)), outside="border") / 255
+            grain = made(rng.standard_normal((both, OUTPUT_SIDE, OUTPUT_SIDE), dtype=np.float32))
+            small = relight(small, Light(*map(made, light)), grain)
         else:
-            small = turn_and_crop(pixels, draw_geometry(rng, len(patches), PAPER)) / 255
-        pairs = small.view(2, batch_size, OUTPUT_SIDE, OUTPUT_SIDE).transpose(0, 1)
-        pairs = quarter_turns_and_flips(pairs, *draw_turns_and_flips(rng, batch_size, augmentation))
+            small = turn_and_crop(pixels, Geometry(*map(made, draw_geometry(rng, both, PAPER)))) / 255
+        pairs = small.view(2, count, OUTPUT_SIDE, OUTPUT_SIDE).transpose(0, 1)
+        turns, flips = draw_turns_and_flips(rng, batch_size, augmentation)
+        pairs = quarter_turns_and_flips(pairs, turns[rows], flips[rows])
         return pairs.transpose(0, 1)[:, :, None].contiguous()
 
 

@@ -119,25 +119,15 @@ class Store:
     def _write(self) -> None:
         if not self.waiting:
             return
-        self.parts.mkdir(parents=True, exist_ok=True)
-        place = self.parts / f"{time.time_ns()}-{uuid.uuid4().hex[:8]}.h5"
-        content = io.BytesIO()  # HDF5 crashes where the disk is full; plain writing says so
-        with h5py.File(content, "w") as file:
-            file.attrs[NOTE] = self.note
-            for name, arrays in self.waiting.items():
-                group = file.create_group(name)
-                for key, values in arrays.items():
-                    group.create_dataset(key, data=values)
-        with new_file(place) as part:
-            part.write_bytes(content.getbuffer())
-        self.written.append(place)
+        self.written.append(write_part(self.path, self.note, self.waiting))
         self.waiting = {}
         self.wrote = time.monotonic()
 
     def merge(self) -> None:
-        """Put the file and what was written beside it together."""
+        """Put the file and what was written beside it together, by this process or by others that help it."""
         self._write()
         began = time.monotonic()
+        self.written = self._left_over()
         if self.written:
             new = {place: names_in(place, self.kind) for place in self.written}
             replaced = {name for names in new.values() for name in names} & self.finished
@@ -181,6 +171,31 @@ class Store:
         elif self.written or self.waiting:
             with suppress(InputError):  # the first error is the one to tell; what is written beside is found again
                 self.close()
+
+
+class Helper:
+    """In a process that helps the one with the store: what it adds, the store puts into the file when it next merges."""
+
+    def __init__(self, path: Path, note: Mapping[str, Any]) -> None:
+        self.path, self.note = path, note_text(note)
+
+    def add(self, name: str, arrays: Arrays) -> None:
+        write_part(self.path, self.note, {name: arrays})
+
+
+def write_part(path: Path, note: str, groups: Mapping[str, Arrays]) -> Path:
+    """Groups that wait beside the file to be put into it."""
+    place = parts_folder(path) / f"{time.time_ns()}-{uuid.uuid4().hex[:8]}.h5"
+    content = io.BytesIO()  # HDF5 crashes where the disk is full; plain writing says so
+    with h5py.File(content, "w") as file:
+        file.attrs[NOTE] = note
+        for name, arrays in groups.items():
+            group = file.create_group(name)
+            for key, values in arrays.items():
+                group.create_dataset(key, data=values)
+    with new_file(place) as part:
+        part.write_bytes(content.getbuffer())
+    return place
 
 
 def parts_folder(path: Path) -> Path:

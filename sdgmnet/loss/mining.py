@@ -79,7 +79,7 @@ def nearest_points(a: Tensor, p: Tensor, cos_threshold: float) -> tuple[Tensor, 
         highest[rows] = torch.where(better, values, highest[rows])
         index[rows] = torch.where(better, points, index[rows])
 
-    block = max(8, (CUDA_BLOCK_FLOATS if a.is_cuda else BLOCK_FLOATS) // (4 * count))
+    block = rows_of_a_block(a)
     for start in range(0, count, block):
         stop = min(start + block, count)
         size, width = stop - start, count - start
@@ -96,6 +96,11 @@ def nearest_points(a: Tensor, p: Tensor, cos_threshold: float) -> tuple[Tensor, 
             down = nearest[:, size:].max(dim=0)
             offer(slice(stop, count), down.values, down.indices + start)
     return highest, index
+
+
+def rows_of_a_block(x: Tensor) -> int:
+    """Rows whose four comparisons with all N of x (N, D) are computed at once."""
+    return max(8, (CUDA_BLOCK_FLOATS if x.is_cuda else BLOCK_FLOATS) // (4 * len(x)))
 
 
 @in_full_precision

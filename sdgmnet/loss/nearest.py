@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from sdgmnet.loss.mining import at_least_float32, check_pairs, in_full_precision
+from sdgmnet.loss.mining import at_least_float32, check_pairs, in_full_precision, rows_of_a_block
 
 SAME_PATCH = 0.008  # distance below which HardNet and all after it take two descriptors for those of one patch
 _NEVER = -2.0  # below every cosine
@@ -37,21 +37,33 @@ def nearest_distances(
     """
     check_pairs(anchor, positive)
     a, p = at_least_float32(anchor), at_least_float32(positive)
-    count = len(a)
     with torch.no_grad():
-        cosines = a @ p.T
-        four = [cosines, cosines.T, a @ a.T, p @ p.T]
-        table = torch.stack(four[:2] if comparisons == "across" else four)  # (2 or 4, N, N)
-        table.masked_fill_(2 - 2 * table + epsilon < same_patch**2, _NEVER)
-        table.diagonal(dim1=1, dim2=2).fill_(_NEVER)
-        highest, j = table.amax(dim=0).max(dim=1)
-        i = torch.arange(count, device=a.device)
-        which = table[:, i, j].argmax(dim=0)
-        left = i + count * ((which == 1) | (which == 3))  # rows of [a; p]
-        right = j + count * ((which == 0) | (which == 3))
+        block = rows_of_a_block(a)
+        parts = [
+            _nearest_of_rows(a, p, slice(start, start + block), comparisons, epsilon, same_patch)
+            for start in range(0, len(a), block)
+        ]
+        left, right, admissible = (torch.cat(part) for part in zip(*parts, strict=True))
     both = torch.cat([a, p])
     negative = distance(both.index_select(0, left), both.index_select(0, right), epsilon)
-    return NearestDistances(distance(a, p, epsilon), negative, highest > _NEVER)
+    return NearestDistances(distance(a, p, epsilon), negative, admissible)
+
+
+def _nearest_of_rows(
+    a: Tensor, p: Tensor, rows: slice, comparisons: Comparisons, epsilon: float, same_patch: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of some rows, so that memory stays linear in N: both ends of the negative as rows of [a; p], and whether there is one."""
+    four = [(a[rows], p), (p[rows], a)]
+    four += [(a[rows], a), (p[rows], p)] if comparisons == "all" else []
+    table = torch.stack([one @ other.T for one, other in four])  # (2 or 4, rows, N)
+    table.masked_fill_(2 - 2 * table + epsilon < same_patch**2, _NEVER)
+    table.diagonal(offset=rows.start, dim1=1, dim2=2).fill_(_NEVER)
+    highest, j = table.amax(dim=0).max(dim=1)
+    here = torch.arange(len(j), device=a.device)
+    which = table[:, here, j].argmax(dim=0)
+    left = here + rows.start + len(a) * ((which == 1) | (which == 3))
+    right = j + len(a) * ((which == 0) | (which == 3))
+    return left, right, highest > _NEVER
 
 
 def distance(a: Tensor, b: Tensor, epsilon: float) -> Tensor:

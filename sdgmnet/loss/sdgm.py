@@ -6,8 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from sdgmnet.distributed import Group
 from sdgmnet.errors import InputError
 from sdgmnet.loss.mining import Triplets, hardest_by_label, hardest_in_batch
+from sdgmnet.loss.ranks import across_ranks, gather_labelled
 from sdgmnet.loss.statistics import RunningStatistics, batch_moments
 from sdgmnet.loss.weights import COUPLED_WEIGHTS, SELF_WEIGHTS, coupled_weight
 
@@ -53,6 +55,8 @@ class SDGMLoss(nn.Module):
         self_weight: "auto-focus" (Eqs. 9-10), or the ablations "angle", "cosine", "l2" (Eqs. 5-7).
         coupled_weight: "cdf" (Eq. 11), or the published code's "step".
         power_adjustment: False divides both sums by their number of terms and takes alpha as 1.
+        group: "world", or a process group, in a loop with DistributedDataParallel: negatives, statistics and powers are those
+            of the pairs of all ranks, see `across_ranks`. None: of this process alone.
 
     Shape:
         anchor, positive (N, D), N >= 2, rows of unit length, row i of both from the same point -> scalar.
@@ -79,6 +83,7 @@ class SDGMLoss(nn.Module):
         self_weight: str = "auto-focus",
         coupled_weight: str = "cdf",
         power_adjustment: bool = True,
+        group: Group | None = None,
     ) -> None:
         super().__init__()
         _check_options(
@@ -100,6 +105,9 @@ class SDGMLoss(nn.Module):
         self.power_adjustment = power_adjustment
         self.statistics = RunningStatistics(decay)
         self.report: SDGMReport | None = None
+        self.group = group
+        if group is not None:
+            across_ranks(self, group)
 
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
         """progress is the share of training done, in [0, 1]: it decides only whether the loss is still warming up."""
@@ -112,6 +120,7 @@ class SDGMLoss(nn.Module):
 
         Equal to ``loss(anchor, positive)`` where each label occurs twice.
         """
+        embeddings, labels = gather_labelled(self.group, embeddings, labels)
         triplets = hardest_by_label(embeddings, labels, self.threshold(progress))
         w_pos, w_neg = self.modulate(triplets, progress)  # no gradient: statistics, weights, powers
         return pseudo_loss(triplets, w_pos, w_neg, self.alpha)

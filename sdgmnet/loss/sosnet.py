@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from sdgmnet.errors import InputError
-from sdgmnet.loss.mining import at_least_float32
+from sdgmnet.loss.mining import at_least_float32, rows_of_a_block
 from sdgmnet.loss.nearest import nearest_distances
 from sdgmnet.sphere import l2_distance
 
@@ -44,17 +44,24 @@ def second_order_similarity(anchor: Tensor, positive: Tensor, neighbours: int) -
     """The second sum: how differently each point lies to its neighbours on the two sides. Gradient 0 where it is 0."""
     anchor, positive = at_least_float32(anchor), at_least_float32(positive)
     with torch.no_grad():
-        near = nearest(anchor, neighbours) | nearest(positive, neighbours)
-        i, j = near.nonzero(as_tuple=True)
+        block = rows_of_a_block(anchor)
+        found = [_near(anchor, positive, slice(s, s + block), neighbours) for s in range(0, len(anchor), block)]
+        i, j = torch.cat(found).unbind(1)
     of_anchors, of_positives = (l2_distance(x.index_select(0, i), x.index_select(0, j)) for x in (anchor, positive))
     energy = torch.zeros_like(anchor[:, 0]).index_add(0, i, (of_anchors - of_positives).square())
     differs = energy > 0
     return torch.where(differs, torch.where(differs, energy, 1).sqrt(), 0).mean()
 
 
-def nearest(x: Tensor, count: int) -> Tensor:
-    """(N, D) of unit length -> (N, N) bool: j is one of the `count` nearest of i, i itself left out."""
-    cosines = x @ x.T
-    cosines.fill_diagonal_(-2)
+def _near(anchor: Tensor, positive: Tensor, rows: slice, neighbours: int) -> Tensor:
+    """(M, 2): i of the rows, j near to it on either side."""
+    either = nearest(anchor, neighbours, rows) | nearest(positive, neighbours, rows)
+    return either.nonzero() + torch.tensor([rows.start, 0], device=anchor.device)
+
+
+def nearest(x: Tensor, count: int, rows: slice) -> Tensor:
+    """(N, D) of unit length -> (rows, N) bool: j is one of the `count` nearest of i, i itself left out."""
+    cosines = x[rows] @ x.T
+    cosines.diagonal(offset=rows.start).fill_(-2)
     chosen = cosines.topk(min(count, len(x) - 1), dim=1).indices
     return torch.zeros_like(cosines, dtype=torch.bool).scatter_(1, chosen, True)

@@ -108,7 +108,7 @@ class RunInPlan(Display):
     ) -> None:
         return None
 
-    def introduce(self, sources: Sources, device: torch.device, left_out: dict[str, int]) -> None:
+    def introduce(self, sources: Sources, device: torch.device, left_out: dict[str, int], ranks: int = 1) -> None:
         return None
 
     def advance(self, step: int, value: float, report: Any) -> None:

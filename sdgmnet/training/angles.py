@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from sdgmnet.data.batches import PairSampler
+from sdgmnet.distributed import ALONE, World
 from sdgmnet.encoders import Encoder
 from sdgmnet.errors import InputError
 from sdgmnet.files import new_file
@@ -22,7 +23,7 @@ from sdgmnet.loss.statistics import batch_moments
 from sdgmnet.loss.weights import coupled_weight
 from sdgmnet.metrics import skewness
 from sdgmnet.training.config import TrainConfig
-from sdgmnet.training.step import dropout_masks, encode_sides
+from sdgmnet.training.step import draw_batch, encode_sides
 
 BATCHES = 8
 
@@ -64,15 +65,15 @@ class Angles:
 
 
 @torch.no_grad()
-def measure_angles(encoder: Encoder, sampler: PairSampler, loss: nn.Module, config: TrainConfig) -> Angles:
+def measure_angles(
+    encoder: Encoder, sampler: PairSampler, loss: nn.Module, config: TrainConfig, world: World = ALONE
+) -> Angles:
     """θ⁺ and θ⁻ of the next batches as training would see them (dropout, BatchNorm of the batch), leaving the run untouched."""
     encoder = copy.deepcopy(encoder).train()
-    device = next(encoder.parameters()).device
     positive_angles, negative_angles = [], []
     for step in range(config.iterations, config.iterations + BATCHES):
-        sides = sampler.batch(step, config.batch_size, device, config.augmentation)
-        keep = dropout_masks(config.seed, step, config.batch_size, encoder.feature_shape, config.dropout, device)
-        anchor, positive = encode_sides(encoder, sides, keep, config.chunk, config.joint_batchnorm)
+        sides, keep = draw_batch(encoder, sampler, config, step, world)
+        anchor, positive = encode_sides(encoder, sides, keep, config.chunk, config.joint_batchnorm, world=world)
         descriptors = (F.normalize(one.descriptors, dim=1) for one in (anchor, positive))  # TFeat's are of any length
         triplets = hardest_in_batch(*descriptors, config.min_negative_angle)
         positive_angles.append(triplets.theta_pos[triplets.admissible])

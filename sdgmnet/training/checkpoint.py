@@ -63,6 +63,11 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is damaged ({error}).") from error
 
 
+def ranks_of(state: dict[str, Any]) -> int:
+    """How many ranks wrote it."""
+    return int(state.get("ranks", 1))
+
+
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
     """Hold a run folder for this process; a second one is refused. Released by the system however the process ends."""

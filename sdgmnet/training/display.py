@@ -43,13 +43,13 @@ class Display:
         if self.writer is not None:
             self.writer.close()
 
-    def introduce(self, sources: Sources, device: torch.device, left_out: dict[str, int]) -> None:
+    def introduce(self, sources: Sources, device: torch.device, left_out: dict[str, int], ranks: int = 1) -> None:
         patches = sum(len(patchset) for patchset in sources.train)
         trained = ", ".join(patchset.name for patchset in sources.train)
         self.console.print(
             f"Training {self.config.encoder} by {self.config.loss} on {trained} ({patches} patches): "
             f"{self.config.iterations} iterations of {self.config.batch_size} pairs, {device}, "
-            f"{torch.get_num_threads()} threads, {self.config.engine}."
+            f"{torch.get_num_threads()} threads, {self.config.engine}{f', {ranks} ranks' if ranks > 1 else ''}."
         )
         for scene, count in left_out.items():
             self.console.print(

@@ -1,10 +1,11 @@
 """`sdgmnet train`: Algorithm 1 from the first step to the last, through kills and restarts to the same bits."""
 
 import hashlib
+import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ from rich.console import Console
 
 from sdgmnet.data.patchset import PatchSet, scene_of, some_pairs, together
 from sdgmnet.data.sources import Sources, open_sources
+from sdgmnet.distributed import Lost, SaidByTheFirst, World, open_world, was_restarted
 from sdgmnet.encoders import ENCODERS
 from sdgmnet.errors import InputError, Interrupted, TrainingStopped
 from sdgmnet.files import read_json, write_json
 from sdgmnet.loss.named import own_file
 from sdgmnet.pretrained import save_encoder
 from sdgmnet.training.angles import measure_angles
-from sdgmnet.training.checkpoint import checkpoints, load_checkpoint, run_lock, save_checkpoint
+from sdgmnet.training.checkpoint import checkpoints, load_checkpoint, ranks_of, run_lock, save_checkpoint
 from sdgmnet.training.config import FREE_ON_RESUME, TrainConfig, differences
 from sdgmnet.training.display import Display
 from sdgmnet.training.engine import choose_chunk, choose_engine
@@ -31,6 +33,8 @@ from sdgmnet.version import __version__
 
 SECONDS_BETWEEN_CHECKPOINTS = 180
 
+Show = Callable[[Console, TrainConfig, Path, int], Display]
+
 
 def train(
     config: TrainConfig,
@@ -39,36 +43,68 @@ def train(
     resume: bool = False,
     sources: Sources | None = None,
     console: Console | None = None,
-    show: Callable[[Console, TrainConfig, Path, int], Display] = Display,
+    show: Show = Display,
 ) -> dict[str, Any]:
     """Train, or go on training, in the folder `out`; returns what is also written there as results.json.
 
     `sources` are the opened sets where the caller has them; otherwise `config.data` and `config.holdout` say which. `show`
     makes what a person sees of the run, given its first step.
+
+    Started by torchrun, all ranks call this; the first one alone writes and speaks, and all return the same.
     """
-    out, console = Path(out), console or Console(stderr=True)
+    with open_world(cuda=choose_device(config.device).type == "cuda") as world:
+        console = (console or Console(stderr=True)) if world.is_first else Console(quiet=True)
+        return _train(config, Path(out), resume, sources, console, show, world)
+
+
+def _train(
+    config: TrainConfig, out: Path, resume: bool, sources: Sources | None, console: Console, show: Show, world: World
+) -> dict[str, Any]:
     with ExitStack() as held:
+        world.lead(lambda: world.rows(config.batch_size))
+        if not resume and world.tell(was_restarted() and (out / "config.json").exists()):
+            config, resume = _settled(config), True  # torchrun typed what was typed at first
         if resume:
-            config = _saved_config(config, out, console)
-            held.enter_context(run_lock(out))
+            world.lead(lambda: _demand_saved_config(config, out, console, world.size))
+            world.lead(lambda: held.enter_context(run_lock(out)))
         else:
-            _refuse_old_run(out)
+            world.lead(lambda: _refuse_old_run(out))
             config = _settled(config)
-        sources = sources or open_sources(config.data, config.holdout, progress=console.is_terminal)
-        run = start(config, sources.train, resume=resume)
+        opened = sources or world.in_turn(
+            lambda: open_sources(config.data, config.holdout, progress=console.is_terminal)
+        )
+        run = world.alike(lambda: start(config, opened.train, resume=resume, world=world))
+        _demand_equal_starts(run, opened)
         if resume:
-            log = _restore(run, sources, out, console)
+            log = _restore(run, opened, out, console)
         else:  # nothing is written before the input proved good
-            held.enter_context(run_lock(out))
-            _refuse_old_run(out)
-            log = _begin(run, sources, out)
-        with show(console, config, out, run.step) as display, stop_signals() as stopping:
-            display.introduce(sources, run.device, run.sampler.pools(config.batch_size).left_out)
+
+            def begin() -> RunLog:
+                held.enter_context(run_lock(out))
+                _refuse_old_run(out)
+                return _begin(run, opened, out)
+
+            log = world.lead(begin)
+        shown = config if world.is_first else replace(config, tensorboard=False)
+        with show(console, shown, out, run.step) as display, stop_signals() as stopping:
+            display.introduce(opened, run.device, run.sampler.pools(config.batch_size).left_out, world.size)
             try:
-                last = _iterate(run, sources.test, out, log, display, stopping)
+                last = _iterate(run, opened.test, out, log, display, stopping)
+                return _finish(run, opened, last, out, display)
+            except Lost as lost:
+                raise TrainingStopped(_what_was_lost(run, out, str(lost))) from lost
             except Diverged as reason:
+                if not world.is_first:
+                    raise SaidByTheFirst(TrainingStopped.exit_code) from reason
                 raise TrainingStopped(_what_diverged(run, out, str(reason))) from reason
-            return _finish(run, sources, last, out, display)
+
+
+def _demand_equal_starts(run: Run, sources: Sources) -> None:
+    """Ranks on different machines may find other data under the same name, or another compiler."""
+    if run.world.size > 1:
+        beginning = [asdict(replace(run.config, data=())), fingerprints(sources), __version__, torch.__version__]
+        do = "give all ranks the same data, options and versions"
+        run.world.demand_equal(json.dumps(beginning), "data or configuration", do)
 
 
 def _settled(config: TrainConfig) -> TrainConfig:
@@ -93,21 +129,23 @@ def _refuse_old_run(out: Path) -> None:
         raise InputError(f"{out} already holds a run: add --resume to go on with it, or choose another -o.")
 
 
-def _saved_config(given: TrainConfig, out: Path, console: Console) -> TrainConfig:
-    """The configuration of a run to resume; what was given otherwise is printed, and refused where it would change bits."""
+def _demand_saved_config(given: TrainConfig, out: Path, console: Console, ranks: int) -> None:
+    """That of the run to resume: what is given otherwise is printed, and refused where it would change bits."""
     path = out / "config.json"
     if not path.exists():
         raise InputError(f"{out} holds no run to resume: start it without --resume.")
     changed = differences(TrainConfig.load(path), given)
     for name, (before, after) in changed.items():
         console.print(f"--{name.replace('_', '-')}: saved {before}, given {after}")
-    fixed = [name for name in changed if name not in FREE_ON_RESUME]
+    free = set(FREE_ON_RESUME)
+    if "threads" in changed and ranks_of(load_checkpoint(out / "checkpoints")[0]) != ranks:
+        free.add("threads")  # with another number of ranks bits change anyway
+    fixed = [name for name in changed if name not in free]
     if fixed:
         raise InputError(
             f"a resumed run keeps its configuration, but {', '.join(fixed)} differ from {path}: leave them out, "
             f"or start a new run with --init {out}."
         )
-    return given
 
 
 def _begin(run: Run, sources: Sources, out: Path) -> RunLog:
@@ -119,7 +157,19 @@ def _begin(run: Run, sources: Sources, out: Path) -> RunLog:
     return log
 
 
-def _restore(run: Run, sources: Sources, out: Path, console: Console) -> RunLog:
+def _restore(run: Run, sources: Sources, out: Path, console: Console) -> RunLog | None:
+    """The first rank reads, all get the same."""
+    world = run.world
+    read = world.lead(lambda: _read(sources, out, console))
+    state: dict[str, Any] = world.tell(read[0] if read is not None else {})
+    run.restore(state)
+    if (ranks := ranks_of(state)) != world.size:
+        console.print(f"Begun by {ranks} ranks, going on with {world.size}: equal up to rounding, not bit for bit.")
+    console.print(f"Resuming at step {run.step} of {run.config.iterations}.")
+    return None if read is None else read[1]
+
+
+def _read(sources: Sources, out: Path, console: Console) -> tuple[dict[str, Any], RunLog]:
     if read_json(out / "data.json") != fingerprints(sources):
         names = ", ".join(patchset.name for patchset in [*sources.train, *sources.test])
         raise InputError(
@@ -128,20 +178,19 @@ def _restore(run: Run, sources: Sources, out: Path, console: Console) -> RunLog:
     state, complaints = load_checkpoint(out / "checkpoints")
     for complaint in complaints:
         console.print(f"[yellow]{complaint} Using the one before.[/]")
-    run.restore(state)
-    console.print(f"Resuming at step {run.step} of {run.config.iterations}.")
-    return RunLog(out / "log.jsonl", keep_bytes=state["log_bytes"])
+    return state, RunLog(out / "log.jsonl", keep_bytes=state["log_bytes"])
 
 
-def _save(run: Run, log: RunLog, out: Path) -> None:
+def _save(run: Run, log: RunLog | None, out: Path) -> None:
     run.check_finite()
-    save_checkpoint(out / "checkpoints", run.step, {**run.state(), "log_bytes": log.synced_size()})
+    if log is not None:
+        save_checkpoint(out / "checkpoints", run.step, {**run.state(), "log_bytes": log.synced_size()})
 
 
 def _iterate(
-    run: Run, tests: Sequence[PatchSet], out: Path, log: RunLog, display: Display, stopping: Callable[[], bool]
+    run: Run, tests: Sequence[PatchSet], out: Path, log: RunLog | None, display: Display, stopping: Callable[[], bool]
 ) -> dict[str, float]:
-    """From the run's step to its last; returns the final evaluation."""
+    """From the run's step to its last; returns the final evaluation. log: None where another rank writes."""
     config, evaluation_steps = run.config, run.config.evaluation_steps()
     last_saved, scores = time.monotonic(), dict[str, float]()
     while True:
@@ -154,7 +203,8 @@ def _iterate(
         _count(run, value)
         if config.epoch_ends(run.step):
             line = _epoch_line(run)
-            log.write("epoch", run.step, **line)
+            if log is not None:
+                log.write("epoch", run.step, **line)
             display.scalars(run.step, line)
             run.sums, run.counted = {}, 0
         due = (
@@ -162,10 +212,13 @@ def _iterate(
             if config.checkpoint_every
             else time.monotonic() - last_saved > SECONDS_BETWEEN_CHECKPOINTS
         )
-        if due or stopping() or run.step == config.iterations:
+        stops, due = run.world.any(stopping(), due)
+        if due or stops or run.step == config.iterations:
             _save(run, log, out)
             last_saved = time.monotonic()
-        if stopping():
+        if stops:
+            if log is None:
+                raise SaidByTheFirst(Interrupted.exit_code)
             where = f"stopped at step {run.step} of {config.iterations}"
             raise Interrupted(f"{where}; go on with: sdgmnet train -o {out} --resume")
 
@@ -183,26 +236,28 @@ def _epoch_line(run: Run) -> dict[str, float]:
 
 
 def _evaluate_and_keep_best(
-    run: Run, tests: Sequence[PatchSet], out: Path, log: RunLog, display: Display
+    run: Run, tests: Sequence[PatchSet], out: Path, log: RunLog | None, display: Display
 ) -> dict[str, float]:
     run.check_finite()
     scores = evaluate(run, tests)
-    log.write("evaluation", run.step, fpr95=scores)
+    if log is not None:
+        log.write("evaluation", run.step, fpr95=scores)
     display.evaluated(run.step, scores)
     # At step 0 there is nothing learned worth keeping.
     if run.step and scores["mean"] < run.best.get("mean", np.inf):
         run.best = {"step": run.step, **scores}
-        save_encoder(run.encoder, out / "best.safetensors", _card(run, run.best))
+        if log is not None:
+            save_encoder(run.encoder, out / "best.safetensors", _card(run, run.best))
     return scores
 
 
 def _finish(run: Run, sources: Sources, last: dict[str, float], out: Path, display: Display) -> dict[str, Any]:
     """Last weights, the final figures and the angles that Fig. 2 is drawn from."""
-    save_encoder(run.encoder, out / "last.safetensors", _card(run, last))
-    if not sources.test:  # nothing to choose by: the last is the best there is
-        save_encoder(run.encoder, out / "best.safetensors", _card(run, last))
-    angles = measure_angles(run.encoder, run.sampler, run.loss, run.config)
-    angles.save(out / "angles.npz")
+    if run.world.is_first:
+        save_encoder(run.encoder, out / "last.safetensors", _card(run, last))
+        if not sources.test:  # nothing to choose by: the last is the best there is
+            save_encoder(run.encoder, out / "best.safetensors", _card(run, last))
+    angles = measure_angles(run.encoder, run.sampler, run.loss, run.config, run.world)
     results = {
         "iterations": run.config.iterations,
         "batch_size": run.config.batch_size,
@@ -211,7 +266,9 @@ def _finish(run: Run, sources: Sources, last: dict[str, float], out: Path, displ
         "evaluation_pairs": {one.name: len(some_pairs(one, run.config.most_evaluation_pairs)) for one in sources.test},
         "end_of_training": {**angles.summary(run.config), **running_of(run.loss)},
     }
-    write_json(out / "results.json", results)
+    if run.world.is_first:
+        angles.save(out / "angles.npz")
+        write_json(out / "results.json", results)
     display.finished(out, results)
     return results
 
@@ -236,6 +293,13 @@ def _what_diverged(run: Run, out: Path, reason: str) -> str:
     return (
         f"training stopped at step {run.step} of {run.config.iterations}: {reason} ({statistics}). "
         f"The last checkpoint in {out / 'checkpoints'} is kept; try a lower --learning-rate."
+    )
+
+
+def _what_was_lost(run: Run, out: Path, reason: str) -> str:
+    return (
+        f"training ended at step {run.step} of {run.config.iterations}: {reason}. The last checkpoint in "
+        f"{out / 'checkpoints'} is kept: start the ranks again with --resume, or let torchrun do it (--max-restarts)."
     )
 
 

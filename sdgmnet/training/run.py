@@ -12,17 +12,19 @@ from torch import Tensor, nn
 from sdgmnet.data.augmentation import OUTPUT_SIDE
 from sdgmnet.data.batches import PairSampler
 from sdgmnet.data.patchset import PatchSet, some_pairs
+from sdgmnet.distributed import ALONE, World, local_rank, share_of
 from sdgmnet.encoders import ENCODERS, Encoder, L2Net, initialise_orthogonally
 from sdgmnet.errors import InputError
-from sdgmnet.inference import describe_patches, prepare
+from sdgmnet.inference import NATIVE_CHUNK, describe_patches, prepare
 from sdgmnet.loss import LOSSES
 from sdgmnet.loss.named import loss_by_name, parse_options
 from sdgmnet.loss.orthogonal import WithOrthogonality
 from sdgmnet.metrics import fpr_at_recall, pair_distances
 from sdgmnet.pretrained import load_encoder
+from sdgmnet.synchronised import synchronise_batchnorm
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.engine import Trunk, build_trunk, choose_engine
-from sdgmnet.training.step import dropout_masks, train_step
+from sdgmnet.training.step import draw_batch, train_step
 
 
 class Diverged(RuntimeError):
@@ -38,6 +40,7 @@ class Run:
     sampler: PairSampler
     device: torch.device
     trunk: Trunk | None  # None: the encoder runs whole
+    world: World = ALONE
     step: int = 0
     sums: dict[str, float] = field(default_factory=dict)  # of this epoch's iterations
     counted: int = 0
@@ -52,6 +55,7 @@ class Run:
             "sums": self.sums,
             "counted": self.counted,
             "best": self.best,
+            "ranks": self.world.size,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -67,7 +71,7 @@ class Run:
             raise Diverged("the encoder's weights are not finite")
 
 
-def start(config: TrainConfig, patchsets: Sequence[PatchSet], *, resume: bool = False) -> Run:
+def start(config: TrainConfig, patchsets: Sequence[PatchSet], *, resume: bool = False, world: World = ALONE) -> Run:
     """A run at step 0: the only place where a device is chosen and weights are initialised."""
     device = choose_device(config.device)
     torch.set_num_threads(config.threads or torch.get_num_threads())
@@ -84,17 +88,23 @@ def start(config: TrainConfig, patchsets: Sequence[PatchSet], *, resume: bool = 
         if type(start_from) is not type(encoder):
             raise InputError(f"--init {config.init} holds a {type(start_from).__name__}, not a {config.encoder}.")
         encoder.load_state_dict(start_from.state_dict())
+    if world.size > 1 and not encoder.chunkable:
+        for name, child in encoder.named_children():
+            if name != "norm":  # which sees the gathered batch
+                synchronise_batchnorm(child, world)
     encoder.to(device).train()
     loss = build_loss(config).to(device)
     optimizer = build_optimizer(config, encoder)
     engine = choose_engine(config.engine, device, config.encoder)
     trunk = build_trunk(encoder, engine, config.recompute) if encoder.chunkable else None
-    return Run(config, encoder, loss, optimizer, sampler, device, trunk)
+    return Run(config, encoder, loss, optimizer, sampler, device, trunk, world)
 
 
 def choose_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda":  # of several ranks on a machine each has its own
+        name = f"cuda:{local_rank()}"
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
@@ -104,6 +114,7 @@ def choose_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise InputError(f"--device {name} is not supported: use cpu or cuda.")
     if device.type == "cuda":  # not run on a GPU
+        torch.cuda.set_device(device)
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
     return device
@@ -163,8 +174,7 @@ def iterate_once(run: Run) -> float:
     config, step = run.config, run.step
     for group in run.optimizer.param_groups:
         group["lr"] = config.learning_rate_at(step)
-    sides = run.sampler.batch(step, config.batch_size, run.device, config.augmentation)
-    keep = dropout_masks(config.seed, step, config.batch_size, run.encoder.feature_shape, config.dropout, run.device)
+    sides, keep = draw_batch(run.encoder, run.sampler, config, step, run.world)
     try:
         value = train_step(
             run.encoder,
@@ -176,6 +186,7 @@ def iterate_once(run: Run) -> float:
             chunk_size=config.chunk,
             joint_batchnorm=config.joint_batchnorm,
             trunk=run.trunk,
+            world=run.world,
         ).item()
     except InputError as error:  # a loss refuses descriptors that are not finite
         if step == 0:  # nothing has been learned yet that could have broken
@@ -188,13 +199,16 @@ def iterate_once(run: Run) -> float:
 
 
 def evaluate(run: Run, tests: Sequence[PatchSet]) -> dict[str, float]:
-    """FPR@95 of the encoder as it is now on each held-out set, and their mean."""
-    scores, engine = {}, choose_engine(run.config.engine, run.device, run.config.encoder)
+    """FPR@95 of the encoder as it is now on each held-out set, and their mean. Ranks share the describing."""
+    scores, engine, world = {}, choose_engine(run.config.engine, run.device, run.config.encoder), run.world
+
+    def describe(patches: np.ndarray) -> np.ndarray:
+        mine = share_of(len(patches), world.rank, world.size, NATIVE_CHUNK)
+        return np.concatenate(world.collect(describe_patches(run.encoder, patches[mine], engine=engine)))
+
     for patchset in tests:
         pairs = some_pairs(patchset, run.config.most_evaluation_pairs)
-        distances, labels = pair_distances(
-            lambda p: describe_patches(run.encoder, p, engine=engine), patchset.patches, pairs
-        )
+        distances, labels = pair_distances(describe, patchset.patches, pairs)
         if not np.isfinite(distances).all():  # finite weights may still give descriptors that are not
             raise Diverged(f"the descriptors of {patchset.name} are not finite")
         scores[patchset.name] = fpr_at_recall(distances, labels)

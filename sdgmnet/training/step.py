@@ -4,8 +4,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sdgmnet.data.batches import PairSampler
+from sdgmnet.distributed import ALONE, World
 from sdgmnet.encoders import Encoded, Encoder
 from sdgmnet.errors import InputError
+from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.engine import Trunk
 
 MASK_BLOCK = 64  # samples that share one random stream of dropout
@@ -22,19 +25,23 @@ def train_step(
     chunk_size: int,
     joint_batchnorm: bool = False,
     trunk: Trunk | None = None,
+    world: World = ALONE,
 ) -> Tensor:
     """sides (2, N, 1, 32, 32): anchors, positives; keep (2, N, 128, 8, 8): what dropout leaves. Returns the loss.
 
     trunk: a faster or thriftier form of `encoder.trunk`, see `training.engine`.
+    world: of several ranks each brings its rows of the batch, and the step is that of the whole.
     """
     needs = getattr(loss, "needs", ())
-    with_maps = "maps" in needs
-    anchor, positive = encode_sides(encoder, sides, keep, chunk_size, joint_batchnorm, with_maps=with_maps, trunk=trunk)
+    anchor, positive = encode_sides(
+        encoder, sides, keep, chunk_size, joint_batchnorm, with_maps="maps" in needs, trunk=trunk, world=world
+    )
     more = {"anchor_encoded": anchor, "positive_encoded": positive} if needs else {}
     value: Tensor = loss(anchor.descriptors, positive.descriptors, progress=progress, **more)
     _demand_scalar(value, loss)
     optimizer.zero_grad(set_to_none=True)
     value.backward()
+    world.sum_gradients(encoder.parameters())
     optimizer.step()
     return value.detach()
 
@@ -59,17 +66,18 @@ def encode_sides(
     joint_batchnorm: bool = False,
     with_maps: bool = False,
     trunk: Trunk | None = None,
+    world: World = ALONE,
 ) -> tuple[Encoded, Encoded]:
-    """Both sides of a batch as if each went through the encoder whole.
+    """Both sides of a batch as if each went through the encoder whole; the batch of all ranks where there are several.
 
     A trunk that treats every patch alone runs in chunks that fit a CPU's cache; any other, with BatchNorm inside, runs whole.
     BatchNorm sees a side at once, as the published code has it, or both sides at once with `joint_batchnorm`. Maps are large:
     `with_maps` asks for them.
     """
     count = sides.shape[1]
-    if not encoder.chunkable:
-        return _encode_whole(encoder, sides, keep, joint_batchnorm, with_maps)
     encoder.check_patches(sides.flatten(0, 1))
+    if not encoder.chunkable:
+        return _encode_whole(encoder, sides, keep, joint_batchnorm, with_maps, world)
     features, first = [], []
     for side in range(2):
         for start in range(0, count, chunk_size):
@@ -81,24 +89,33 @@ def encode_sides(
                 made, block = encoder.trunk(patches, kept)
                 features.append(made)
                 first.append(block)
-    together = torch.cat(features)
+    together = _of_all_ranks(torch.cat(features), world)
     if joint_batchnorm:
         raw = encoder.normalise_batch(together)
     else:
-        raw = torch.cat([encoder.normalise_batch(half) for half in together.split(count)])
-    return _two_sides(encoder.finish(raw, torch.cat(first) if with_maps else None))
+        raw = torch.cat([encoder.normalise_batch(half) for half in together.split(len(together) // 2)])
+    return _two_sides(encoder.finish(raw, _of_all_ranks(torch.cat(first), world) if with_maps else None))
+
+
+def _of_all_ranks(both: Tensor, world: World) -> Tensor:
+    """Anchors and positives of one rank (2 n, ...) -> all anchors, then all positives (2 N, ...)."""
+    return both if world.size == 1 else world.gather_sides(both.unflatten(0, (2, -1))).flatten(0, 1)
 
 
 def _encode_whole(
-    encoder: Encoder, sides: Tensor, keep: Tensor | None, joint_batchnorm: bool, with_maps: bool
+    encoder: Encoder, sides: Tensor, keep: Tensor | None, joint_batchnorm: bool, with_maps: bool, world: World
 ) -> tuple[Encoded, Encoded]:
-    """Each side in one pass through the encoder, or both in one."""
+    """Each side in one pass through the encoder, or both in one. BatchNorm inside is synchronised by itself."""
     if joint_batchnorm:
-        kept = None if keep is None else keep.flatten(0, 1)
-        both = encoder.encode(sides.flatten(0, 1), kept)
-        return _two_sides(both if with_maps else both._replace(maps=()))
-    anchor, positive = (encoder.encode(sides[side], None if keep is None else keep[side]) for side in range(2))
-    return (anchor, positive) if with_maps else (anchor._replace(maps=()), positive._replace(maps=()))
+        features, first = encoder.trunk(sides.flatten(0, 1), None if keep is None else keep.flatten(0, 1))
+        raw = encoder.normalise_batch(_of_all_ranks(features, world))
+        return _two_sides(encoder.finish(raw, _of_all_ranks(first, world) if with_maps else None))
+    encoded = []
+    for side in range(2):
+        features, first = encoder.trunk(sides[side], None if keep is None else keep[side])
+        raw = encoder.normalise_batch(world.gather(features))
+        encoded.append(encoder.finish(raw, world.gather(first) if with_maps else None))
+    return encoded[0], encoded[1]
 
 
 def _two_sides(both: Encoded) -> tuple[Encoded, Encoded]:
@@ -110,21 +127,39 @@ def _two_sides(both: Encoded) -> tuple[Encoded, Encoded]:
     return anchor, positive
 
 
+def draw_batch(
+    encoder: Encoder, sampler: PairSampler, config: TrainConfig, step: int, world: World = ALONE
+) -> tuple[Tensor, Tensor | None]:
+    """Patches (2, n, 1, 32, 32) of one step and what dropout leaves of their features: a rank's rows of the whole batch."""
+    device, rows = next(encoder.parameters()).device, world.rows(config.batch_size)
+    sides = sampler.batch(step, config.batch_size, device, config.augmentation, rows)
+    shape = encoder.feature_shape
+    return sides, dropout_masks(config.seed, step, config.batch_size, shape, config.dropout, device, rows)
+
+
 def dropout_masks(
-    seed: int, step: int, count: int, shape: tuple[int, ...], rate: float, device: torch.device | str = "cpu"
+    seed: int,
+    step: int,
+    count: int,
+    shape: tuple[int, ...],
+    rate: float,
+    device: torch.device | str = "cpu",
+    rows: slice | None = None,
 ) -> Tensor | None:
-    """What dropout leaves of both sides, (2, count, *shape) bool; None where nothing is dropped.
+    """What dropout leaves of both sides, (2, count, *shape) bool, or of these rows only; None where nothing is dropped.
 
     A pure function of (seed, step, side, block of 64 samples): chunks, recomputation and several processes see the same mask.
     """
     if rate == 0:
         return None
     border = round(rate * 65536)  # 16 random bits a feature are enough: the rate is met to 1e-5
-    masks = np.empty((2, count, *shape), dtype=bool)
+    first, last, _ = (rows or slice(None)).indices(count)
+    masks = np.empty((2, last - first, *shape), dtype=bool)
     for side in range(2):
-        for block, start in enumerate(range(0, count, MASK_BLOCK)):
+        for block in range(first // MASK_BLOCK, -(-last // MASK_BLOCK)):
             bits = np.random.Generator(np.random.SFC64([seed, step, side, block]))
             drawn = bits.integers(65536, size=(MASK_BLOCK, *shape), dtype=np.uint16)
-            rows = masks[side, start : start + MASK_BLOCK]
-            rows[:] = drawn[: len(rows)] >= border
+            start = block * MASK_BLOCK
+            low, high = max(start, first), min(start + MASK_BLOCK, last)
+            masks[side, low - first : high - first] = drawn[low - start : high - start] >= border
     return torch.from_numpy(masks).to(device)

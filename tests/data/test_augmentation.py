@@ -18,6 +18,7 @@ from sdgmnet.data.augmentation import (
     compress,
     draw_geometry,
     draw_light,
+    draw_qualities,
     draw_turns_and_flips,
     quarter_turns_and_flips,
     relight,
@@ -150,17 +151,17 @@ def unchanged(count: int) -> Light:
 
 
 def test_light_by_hand() -> None:
-    rng = np.random.default_rng(0)
+    grain = np.random.default_rng(0).standard_normal((4, 32, 32))
     patches = torch.rand(4, 32, 32, dtype=torch.float64) * 0.5 + 0.25
-    torch.testing.assert_close(relight(patches, unchanged(4), rng), patches)
-    darker = relight(patches, unchanged(4)._replace(gamma=np.full(4, 2.0)), rng)
+    torch.testing.assert_close(relight(patches, unchanged(4), grain), patches)
+    darker = relight(patches, unchanged(4)._replace(gamma=np.full(4, 2.0)), grain)
     torch.testing.assert_close(darker, patches**2)
     middle = patches.mean(dim=(1, 2), keepdim=True)
-    flatter = relight(patches, unchanged(4)._replace(contrast=np.full(4, 0.5), brightness=np.full(4, 0.1)), rng)
+    flatter = relight(patches, unchanged(4)._replace(contrast=np.full(4, 0.5), brightness=np.full(4, 0.1)), grain)
     torch.testing.assert_close(flatter, (patches - middle) / 2 + middle + 0.1)
-    grainy = relight(patches, unchanged(4)._replace(noise=np.full(4, 0.02)), rng)
+    grainy = relight(patches, unchanged(4)._replace(noise=np.full(4, 0.02)), grain)
     assert (grainy - patches).std().item() == pytest.approx(0.02, rel=0.1)
-    over = relight(patches, unchanged(4)._replace(brightness=np.full(4, 5.0)), rng)
+    over = relight(patches, unchanged(4)._replace(brightness=np.full(4, 5.0)), grain)
     assert torch.equal(over, torch.ones_like(over))
 
 
@@ -184,7 +185,7 @@ def test_light_keeps_to_its_ranges() -> None:
 def test_compression_changes_a_share_and_little() -> None:
     smooth = cv2.GaussianBlur(np.random.default_rng(0).uniform(0, 255, (64, 64)), (0, 0), 3)
     patches = np.repeat(smooth.astype(np.uint8)[None], 200, axis=0)
-    out = compress(patches, np.random.default_rng(0))
+    out = compress(patches, draw_qualities(np.random.default_rng(0), len(patches)))
     changed = (out != patches).any(axis=(1, 2))
     assert changed.mean() == pytest.approx(0.25, abs=0.1)
     assert np.abs(out.astype(int) - patches).mean() < 5

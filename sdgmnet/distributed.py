@@ -1,0 +1,270 @@
+"""Several processes as one: which of them this is, and what they tell each other. torch.distributed does the talking.
+
+A job of k ranks computes what one process would. Every rank sees the whole batch of features and computes the same loss of it;
+its gradient then stops at the rank's own rows, so the sum over ranks of what reaches the parameters is the whole gradient.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
+
+from sdgmnet.errors import InputError, Stopped
+
+Group = dist.ProcessGroup | Literal["world"]
+Result = TypeVar("Result")
+
+
+class Lost(Stopped):
+    """Another rank of the job is gone."""
+
+
+class SaidByTheFirst(Stopped):
+    """Ends a rank quietly: the first one tells the reason."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__("")
+        self.exit_code = exit_code
+
+
+class World:
+    """The ranks that work together. Alone, everything is what it was and nothing is copied.
+
+    group: None for all processes of the job.
+    """
+
+    def __init__(self, rank: int = 0, size: int = 1, group: dist.ProcessGroup | None = None) -> None:
+        self.rank, self.size, self.group = rank, size, group
+        self.gathered_bytes = 0  # of the gathered tensors, whole, so far
+        self.summed_bytes = 0  # of the tensors summed over the ranks so far
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def rows(self, count: int) -> slice:
+        """This rank's part of a batch of so many pairs."""
+        if count % self.size:
+            fitting = max(count // self.size, 1) * self.size
+            raise InputError(
+                f"--batch-size {count} cannot be shared equally by {self.size} ranks: use {fitting} or another multiple."
+            )
+        share = count // self.size
+        return slice(self.rank * share, (self.rank + 1) * share)
+
+    def gather(self, x: Tensor, scale: float = 1.0) -> Tensor:
+        """(n, ...) of every rank -> (k n, ...) in the order of ranks.
+
+        In the backward pass each rank takes what belongs to its own rows, times `scale`, and nothing is sent: right where all
+        ranks compute the same of what is gathered. DistributedDataParallel divides gradients by k: there scale is k.
+        """
+        return x if self.size == 1 else _Gather.apply(x, self, scale)
+
+    def gather_sides(self, sides: Tensor, scale: float = 1.0) -> Tensor:
+        """(2, n, ...) of every rank -> (2, k n, ...)."""
+        return sides if self.size == 1 else self.gather(sides[None], scale).transpose(0, 1).flatten(1, 2)
+
+    def sum(self, x: Tensor) -> Tensor:
+        """The sum over ranks. Backward: so is its gradient, for what each rank computes of the sum is another part."""
+        return x if self.size == 1 else _Sum.apply(x, self)
+
+    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Every rank's part of the gradient -> the whole of it, on all ranks to the same bits."""
+        if self.size == 1:
+            return
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        self.all_reduce(flat)
+        for gradient, summed in zip(gradients, flat.split([one.numel() for one in gradients]), strict=True):
+            gradient.copy_(summed.view_as(gradient))
+
+    def any(self, *flags: bool) -> tuple[bool, ...]:
+        """Each flag: whether it is set on any rank."""
+        if self.size == 1:
+            return flags
+        votes = torch.tensor(flags, dtype=torch.int32)
+        self.all_reduce(votes, dist.ReduceOp.MAX)
+        return tuple(bool(vote) for vote in votes)
+
+    def tell(self, content: Result) -> Result:
+        """What the first rank has, on all ranks."""
+        if self.size == 1:
+            return content
+        box = [content if self.is_first else None]
+        with self._together():
+            dist.broadcast_object_list(box, group_src=0, group=self.group, device=torch.device("cpu"))
+        return box[0]  # type: ignore[return-value]
+
+    def collect(self, content: Result) -> list[Result]:
+        """What every rank has, on all ranks."""
+        if self.size == 1:
+            return [content]
+        boxes: list[Any] = [None] * self.size
+        with self._together():
+            dist.all_gather_object(boxes, content, self.group)
+        return boxes
+
+    def lead(self, work: Callable[[], Result]) -> Result | None:
+        """Let the first rank alone do something; where it fails, all end, and the first one says why."""
+        if self.size == 1:
+            return work()
+        result, failure = None, None
+        if self.is_first:
+            try:
+                result = work()
+            except Exception as error:
+                failure = error
+        exit_code = self.tell(None if failure is None else getattr(failure, "exit_code", 2))
+        if failure is not None:
+            raise failure
+        if exit_code is not None:
+            raise SaidByTheFirst(exit_code)
+        return result
+
+    def in_turn(self, work: Callable[[], Result]) -> Result:
+        """Let the first rank do something, then the others: what it leaves in a cache they find there."""
+        result = self.lead(work)
+        return self.alike(lambda: result if self.is_first else work())  # type: ignore[return-value]
+
+    def alike(self, work: Callable[[], Result]) -> Result:
+        """Let every rank do the same by itself; where it fails, all end, and one of those that failed alike says why."""
+        try:
+            result, failure = work(), None
+        except InputError as error:
+            failure = error
+        sentences = self.collect(str(failure or ""))
+        if failure is not None and sentences.index(str(failure)) == self.rank:
+            raise failure
+        if any(sentences):
+            raise SaidByTheFirst(2)
+        return result
+
+    def demand_equal(self, content: str, what: str, do: str) -> None:
+        """All ranks have the same, or the job ends."""
+        contents = self.collect(content)
+        others = [str(rank) for rank, other in enumerate(contents) if other != contents[0]]
+        if others and self.is_first:
+            raise InputError(f"{what} of rank 0 and of rank {', '.join(others)} differ: {do}.")
+        if others:
+            raise SaidByTheFirst(2)
+
+    def all_reduce(self, x: Tensor, by: Any = dist.ReduceOp.SUM) -> None:
+        with self._together():
+            dist.all_reduce(x, by, self.group)
+        self.summed_bytes += x.nbytes
+
+    def all_gather(self, x: Tensor) -> Tensor:
+        out = x.new_empty(self.size * x.shape[0], *x.shape[1:])
+        with self._together():
+            dist.all_gather(list(out.split(len(x))), x.contiguous(), self.group)
+        self.gathered_bytes += out.nbytes
+        return out
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:  # gloo's and nccl's errors are all of this kind
+            reason = " ".join(str(error).split())[:200]
+            raise Lost(
+                f"rank {self.rank} of {self.size} cannot reach another rank, which ended or hangs ({reason})"
+            ) from error
+
+
+ALONE = World()
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, world: World, scale: float) -> Tensor:
+        ctx.rank, ctx.count, ctx.scale = world.rank, len(x), scale
+        return world.all_gather(x)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        own = upstream[ctx.rank * ctx.count : (ctx.rank + 1) * ctx.count]
+        return own if ctx.scale == 1 else own * ctx.scale, None, None
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, world: World) -> Tensor:
+        ctx.world = world
+        total = x.clone()
+        world.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
+        total = upstream.clone()
+        ctx.world.all_reduce(total)
+        return total, None
+
+
+def world_of(group: Group | None) -> World:
+    """The ranks of a process group, "world" for all of the job; this process alone where there is none."""
+    if group is None or not (dist.is_available() and dist.is_initialized()):
+        return ALONE
+    chosen = None if group == "world" else group
+    return World(dist.get_rank(chosen), dist.get_world_size(chosen), chosen)
+
+
+@contextmanager
+def open_world(cuda: bool = False) -> Iterator[World]:
+    """The ranks that torchrun started; a process group that is there already is used and left open.
+
+    cuda: tensors on GPUs go by nccl (not run on a GPU); everything else goes by gloo.
+    """
+    if dist.is_available() and dist.is_initialized():
+        yield world_of("world")
+        return
+    if _number("WORLD_SIZE", 1) <= 1:
+        yield ALONE
+        return
+    try:
+        store, rank, size = next(iter(rendezvous("env://")))
+        # torchrun keeps its store through restarts: without a name of its own, a rank could find its dead peers' addresses.
+        fresh = dist.PrefixStore(f"sdgmnet-{_number('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+        backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+        dist.init_process_group(backend, store=fresh, rank=rank, world_size=size)
+    except (ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"WORLD_SIZE says that there are several ranks, but they cannot be reached ({reason}): start them with torchrun."
+        ) from error
+    try:
+        yield world_of("world")
+    finally:
+        dist.destroy_process_group()
+
+
+def is_first_process() -> bool:
+    """Before a world is opened, or after: whether this is the rank that speaks."""
+    return _number("RANK", 0) == 0
+
+
+def was_restarted() -> bool:
+    """Whether torchrun started this process in the place of one that failed (--max-restarts)."""
+    return _number("TORCHELASTIC_RESTART_COUNT", 0) > 0
+
+
+def local_rank() -> int:
+    """Which GPU of its machine is this process's."""
+    return _number("LOCAL_RANK", 0)
+
+
+def _number(name: str, otherwise: int) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() else otherwise
+
+
+def share_of(count: int, rank: int, size: int, block: int) -> slice:
+    """A rank's part of so many things in a row, cut where blocks end: what is computed by blocks keeps its bits."""
+    blocks = -(-count // block)
+    first, last = (min(count, block * (blocks * one // size)) for one in (rank, rank + 1))
+    return slice(first, last)

@@ -1,0 +1,215 @@
+"""torchrun itself: a rank that is killed, restarts, signals; and describing by several ranks."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import cv2
+import h5py
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from sdgmnet.cli import main
+from sdgmnet.data.patchset import PatchSet
+from sdgmnet.features.h5 import Helper, names_in, parts_folder
+from sdgmnet.training.log import read_log
+from tests.ranks import run_ranks
+
+KILLER = """
+import os, signal
+from pathlib import Path
+from sdgmnet.loss import SDGMLoss
+
+class Killer(SDGMLoss):
+    "Rank 1 is killed in the sixth step, once."
+
+    def forward(self, anchor, positive, *, progress=1.0):
+        mark = Path("killed")
+        if os.environ.get("RANK") == "1" and progress >= 5 / 8 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(anchor, positive, progress=progress)
+"""
+TRAIN = [
+    "train", "--data", "blobs", "--iterations", "8", "--batch-size", "4", "--checkpoint-every", "2", "--threads", "1",
+    "--learning-rate", "0.05", "--loss", "killer.py:Killer",
+]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, blobs: PatchSet) -> Path:
+    blobs.save(tmp_path / "blobs")
+    (tmp_path / "killer.py").write_text(KILLER)
+    return tmp_path
+
+
+def torchrun(folder: Path, *words: str, restarts: int = 0) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["--max-restarts", str(restarts), "--monitor-interval", "0.1", "-m", "sdgmnet", *words]
+    root = str(Path(__file__).parent.parent.parent)
+    environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=folder, env=environment, **streams)
+
+
+def errors_of(job: subprocess.Popen[str]) -> str:
+    """What it wrote until it ended; it is not left behind where it does not end."""
+    try:
+        return job.communicate(timeout=900)[1]
+    except subprocess.TimeoutExpired:
+        job.terminate()  # and with it its ranks
+        raise
+
+
+def undisturbed(folder: str) -> int:
+    os.chdir(folder)
+    return main([*TRAIN, "-o", "whole"])
+
+
+def test_a_killed_rank_is_started_again_and_training_goes_on(folder: Path) -> None:
+    assert run_ranks(2, undisturbed, str(folder)) == [0, 0]
+    disturbed = torchrun(folder, *TRAIN, "-o", "parts", restarts=1)
+    errors = errors_of(disturbed)
+    assert disturbed.returncode == 0, errors
+    assert (folder / "killed").exists()
+    assert errors.count("Resuming at step 4 of 8.") == 1  # said once
+    first, second = (load_file(folder / name / "last.safetensors") for name in ("whole", "parts"))
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert read_log(folder / "whole/log.jsonl", "epoch") == read_log(folder / "parts/log.jsonl", "epoch")
+    assert (folder / "parts/training.png").exists()
+
+
+@pytest.mark.slow
+def test_a_killed_rank_ends_the_job_with_a_reason(folder: Path) -> None:
+    job = torchrun(folder, *TRAIN, "-o", "run")
+    errors = errors_of(job)
+    assert job.returncode != 0
+    assert "sdgmnet: training ended at step 5 of 8: rank 0 of 2 cannot reach another rank" in errors
+    assert "start the ranks again with --resume" in errors
+    assert "Traceback" not in errors.split("ChildFailedError")[0].split("torch/distributed")[0]
+    resumed = torchrun(folder, "train", "-o", "run", "--resume")
+    errors = errors_of(resumed)
+    assert resumed.returncode == 0, errors
+    assert "Resuming at step 4 of 8." in errors
+
+
+@pytest.mark.slow
+def test_bad_input_is_said_once(folder: Path) -> None:
+    job = torchrun(folder, *TRAIN, "-o", "run", "--batch-size", "5")
+    errors = errors_of(job)
+    assert job.returncode != 0
+    assert errors.count("--batch-size 5 cannot be shared equally by 2 ranks") == 1
+    assert not (folder / "run").exists()
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_and_the_run_goes_on(folder: Path) -> None:
+    (folder / "killed").touch()
+    words = ["train", "--data", "blobs", "--iterations", "2000", "--batch-size", "4", "--threads", "1", "-o", "run"]
+    job = torchrun(folder, *words)
+    deadline = time.monotonic() + 900
+    while not (folder / "run/log.jsonl").exists() or not read_log(folder / "run/log.jsonl", "epoch"):
+        assert time.monotonic() < deadline and job.poll() is None
+        time.sleep(0.1)
+    job.send_signal(signal.SIGINT)
+    errors = errors_of(job)
+    assert "stopped at step" in errors
+    step = int(errors.split("stopped at step ")[1].split()[0])
+    newest = max((folder / "run/checkpoints").glob("*.pt"))
+    assert newest.name == f"checkpoint-{step:09d}.pt"
+
+
+# ---- describing
+
+
+def write_photos(folder: Path) -> None:
+    folder.mkdir()
+    for number in range(5):
+        noise = np.random.default_rng(number).uniform(0, 255, (120, 160)).astype(np.float32)
+        pixels = cv2.normalize(cv2.GaussianBlur(noise, None, 2.5), None, 0, 255, cv2.NORM_MINMAX).astype(np.uint8)
+        cv2.imwrite(str(folder / f"{number}.png"), pixels)
+    (folder / "broken.png").write_bytes(b"not a picture")
+
+
+def describe_all(folder: str) -> tuple[list[int], str, str]:
+    """Exit codes and what was printed."""
+    os.chdir(folder)
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as errors:
+        codes = [
+            main(["describe", "photos", "-o", "ranks.h5", "--descriptor", "rootsift"]),
+            main(["describe", "blobs", "-o", "ranks.npy"]),
+            main(["describe", "blobs", "-o", "ranks.npy"]),
+            main(["describe", "nothing", "-o", "none.h5"]),
+        ]
+    return codes, out.getvalue(), errors.getvalue()
+
+
+def test_ranks_describe_what_one_process_does(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_photos(folder / "photos")
+    monkeypatch.chdir(folder)
+    assert main(["describe", "photos", "-o", "alone.h5", "--descriptor", "rootsift"]) == 0
+    assert main(["describe", "blobs", "-o", "alone.npy"]) == 0
+    codes, out, errors = zip(*run_ranks(2, describe_all, str(folder)), strict=True)
+    assert codes == ([0, 0, 2, 2], [0, 0, 2, 2])
+    assert out[0].count("5 pictures described") == 1 and out[0].count("1 left out") == 1 and out[1] == ""
+    said = "".join(errors)
+    assert said.count("broken.png") == 1
+    assert said.count("exists already") == 1 and said.count("nothing does not exist") == 1
+    assert_same_features(Path("alone.h5"), Path("ranks.h5"))
+    assert Path("alone.npy").read_bytes() == Path("ranks.npy").read_bytes()
+    assert np.load("ranks.npy").shape == (180, 128)
+    assert not list(folder.glob(".*")), "nothing is left beside the files"
+
+
+def assert_same_features(first: Path, second: Path) -> None:
+    assert sorted(names_in(first)) == sorted(names_in(second))
+    with h5py.File(first) as one, h5py.File(second) as other:
+        assert one.attrs["sdgmnet"] == other.attrs["sdgmnet"]
+        for name in names_in(first):
+            assert set(one[name]) == set(other[name])
+            for key in one[name]:
+                assert one[name][key].dtype == other[name][key].dtype
+                assert np.array_equal(one[name][key], other[name][key])
+
+
+def test_what_a_rank_described_before_it_was_killed_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files lie beside the store's own: one process, or another number of ranks, goes on from there."""
+    write_photos(folder / "photos")
+    monkeypatch.chdir(folder)
+    words = ["describe", "photos", "--descriptor", "rootsift", "-o"]
+    assert main([*words, "alone.h5"]) == 0
+    with h5py.File("alone.h5") as file:
+        note = json.loads(file.attrs["sdgmnet"])
+        arrays = {key: values[:] for key, values in file["3.png"].items()}
+    arrays["scores"] = arrays["scores"] + 1  # to be recognised
+    Helper(Path("again.h5"), note).add("3.png", arrays)
+    assert list(parts_folder(Path("again.h5")).glob("*.h5"))
+    assert main([*words, "again.h5"]) == 0
+    with h5py.File("again.h5") as file:
+        assert np.array_equal(file["3.png/scores"], arrays["scores"])
+    assert sorted(names_in(Path("again.h5"))) == sorted(names_in(Path("alone.h5")))
+    assert not parts_folder(Path("again.h5")).exists()
+
+
+def test_a_patchset_is_described_alone_and_into_an_array(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    for words, sentence in (
+        (["blobs", "-o", "out.h5"], "npy file"),
+        (["blobs", "blobs", "-o", "out.npy"], "one PatchSet at a time"),
+        (["blobs", "-o", "out.npy", "--limit", "3"], "leave out what is for pictures"),
+    ):
+        assert main(["describe", *words]) == 2
+        assert sentence in capsys.readouterr().err
+    assert main(["describe", "blobs", "-o", "out.npy", "--descriptor", "sift"]) == 0
+    assert np.load("out.npy").shape == (180, 128)
