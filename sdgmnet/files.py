@@ -117,9 +117,24 @@ def write_json(target: Path | str, content: Any) -> None:
 
 
 def read_json(source: Path | str) -> Any:
+    """What `write_json` wrote, or another's JSON; NaN and Infinity, which are none, are refused."""
     try:
-        return json.loads(Path(source).read_text(encoding="utf-8"))
+        return parse_json(Path(source).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{source} does not exist.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise InputError(f"{source} cannot be read ({error.strerror}).") from error
+    except ValueError as error:
         raise InputError(f"{source} is not valid JSON ({error}): it may be cut off; write it again.") from error
+
+
+def parse_json(text: str) -> Any:
+    """Of any text, or ValueError."""
+    try:
+        return json.loads(text, parse_constant=_no_number)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number")

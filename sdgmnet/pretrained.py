@@ -126,6 +126,8 @@ def load_tfeat(path: Path | str) -> TFeat:
     encoder = TFeat()
     try:
         encoder.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+        if not all(torch.isfinite(tensor).all() for tensor in encoder.state_dict().values()):
+            raise ValueError("some are NaN or infinite")
     except Exception as error:  # a broken pickle fails in whatever way its bytes lead to
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path} does not hold TFeat's weights ({reason}): fetch it again.") from error

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from sdgmnet.arrays import reason_of
 from sdgmnet.data.patchset import PatchSet, scene_of, some_pairs, together
 from sdgmnet.data.sources import Sources, open_sources
 from sdgmnet.encoders import ENCODERS
@@ -89,8 +90,11 @@ def _settled(config: TrainConfig) -> TrainConfig:
 
 
 def _refuse_old_run(out: Path) -> None:
-    if (out / "config.json").exists() or checkpoints(out / "checkpoints"):
+    """A run that was killed before its configuration was written has made no step: it is simply begun again."""
+    if (out / "config.json").exists():
         raise InputError(f"{out} already holds a run: add --resume to go on with it, or choose another -o.")
+    if any(not path.stem.endswith("-000000000") for path in checkpoints(out / "checkpoints")):
+        raise InputError(f"{out} holds checkpoints of a run, but not its config.json: choose another -o.")
 
 
 def _saved_config(given: TrainConfig, out: Path, console: Console) -> TrainConfig:
@@ -128,9 +132,16 @@ def _restore(run: Run, sources: Sources, out: Path, console: Console) -> RunLog:
     state, complaints = load_checkpoint(out / "checkpoints")
     for complaint in complaints:
         console.print(f"[yellow]{complaint} Using the one before.[/]")
-    run.restore(state)
+    try:
+        run.restore(state)
+        log_bytes = int(state["log_bytes"])
+    except Exception as error:  # a checkpoint of another kind fails in whatever way its content leads to
+        raise InputError(
+            f"the checkpoint of step {state['step']} in {out} does not fit the run ({reason_of(error)}): start anew in "
+            "another folder."
+        ) from error
     console.print(f"Resuming at step {run.step} of {run.config.iterations}.")
-    return RunLog(out / "log.jsonl", keep_bytes=state["log_bytes"])
+    return RunLog(out / "log.jsonl", keep_bytes=log_bytes)
 
 
 def _save(run: Run, log: RunLog, out: Path) -> None:
