@@ -69,7 +69,7 @@ def _read_colmap(folder: Path) -> dict[str, View]:
         views = _cameras_and_images(folder)
     except InputError:
         raise
-    except (ValueError, KeyError, OverflowError) as error:
+    except (ValueError, LookupError, OverflowError) as error:
         raise InputError(
             f"{folder} holds no cameras.txt and images.txt as COLMAP writes them ({error}): export the model again."
         ) from error
@@ -87,7 +87,7 @@ def _demand_camera(path: Path, view: View) -> None:
 
 
 def _cameras_and_images(folder: Path) -> dict[str, View]:
-    """ValueError or KeyError where a line has too few words, words that are no numbers, or an unknown camera."""
+    """ValueError or LookupError where a line has too few words, words that are no numbers, or an unknown camera."""
     cameras: dict[str, tuple[int, int, np.ndarray]] = {}
     for line in _lines(folder / "cameras.txt"):
         number, model, width, height, *given = line.split()

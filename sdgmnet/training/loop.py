@@ -94,7 +94,7 @@ def _refuse_old_run(out: Path) -> None:
     if (out / "config.json").exists():
         raise InputError(f"{out} already holds a run: add --resume to go on with it, or choose another -o.")
     if any(not path.stem.endswith("-000000000") for path in checkpoints(out / "checkpoints")):
-        raise InputError(f"{out} holds checkpoints of a run, but not its config.json: choose another -o.")
+        raise InputError(f"{out} already holds a run, but without its config.json: choose another -o.")
 
 
 def _saved_config(given: TrainConfig, out: Path, console: Console) -> TrainConfig:

@@ -22,6 +22,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.features import h5
 from sdgmnet.features.images import MOST_PIXELS, declared_pixels, read_color, read_gray
 from sdgmnet.files import read_json
+from sdgmnet.pretrained import load_encoder
 from sdgmnet.reconstruction import database
 from sdgmnet.reconstruction.cloud import read_ply
 from sdgmnet.training.checkpoint import read_checkpoint, save_checkpoint
@@ -361,6 +362,7 @@ def test_patchset_whose_header_has_an_open_bracket(tmp_path: Path) -> None:
         ("cameras.txt", "PINHOLE 100 80", "PINHOLE 0 80"),
         ("cameras.txt", "100 80 90 90", "100 80 90"),
         ("cameras.txt", "# cameras", "x"),
+        ("cameras.txt", "SIMPLE_PINHOLE 100 80 90 50 40", "SIMPLE_PINHOLE 100 80"),
     ],
 )
 def test_cameras_that_are_none(name: str, old: str, new: str, tmp_path: Path) -> None:
@@ -428,3 +430,12 @@ def test_any_flipped_byte_of_a_checkpoint_is_noticed_or_harmless(tmp_path: Path)
         except InputError:
             continue
         assert torch.equal(found["weights"], torch.arange(5.0)) and found["step"] == 3
+
+
+def test_weights_whose_card_is_no_json(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    for card in ("1" * 10_000, "{", "[" * 100_000, '{"encoder": NaN}'):
+        save_file({"x": torch.ones(1)}, tmp_path / "w.safetensors", {"card": card})
+        with pytest.raises(InputError, match="not a whole safetensors file"):
+            load_encoder(tmp_path / "w.safetensors")
