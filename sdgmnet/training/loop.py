@@ -178,7 +178,8 @@ def _iterate(
             last_saved = time.monotonic()
         if stopping():
             where = f"stopped at step {run.step} of {config.iterations}"
-            raise Interrupted(f"{where}; go on with: sdgmnet train -o {out} --resume")
+            own = "" if own_file(config.loss) is None else f" --loss {config.loss}"
+            raise Interrupted(f"{where}; go on with: sdgmnet train -o {out} --resume{own}")
 
 
 def _count(run: Run, value: float) -> None:
