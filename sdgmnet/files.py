@@ -91,9 +91,18 @@ def new_folder(target: Path | str) -> Iterator[Path]:
             for written in part.rglob("*"):
                 if written.is_file():
                     _flush(written)
-            os.replace(part, target)
+            _rename_folder(part, target)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _rename_folder(part: Path, target: Path) -> None:
+    try:
+        os.replace(part, target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise InputError(f"{target} was made by another process meanwhile: it is kept as it is.") from error
 
 
 def _flush(path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import cv2
 import h5py
 import numpy as np
+import torch
 from safetensors.numpy import load_file
 
 from sdgmnet.data.patchset import PatchSet
@@ -97,6 +98,24 @@ def resume_training(inputs: Path, out: Path) -> list[Any]:
     return ["train", "-o", out, "--resume"] if (out / "config.json").exists() else start_training(inputs, out)
 
 
+def results_of_training(out: Path) -> dict[str, Any]:
+    """All files. Checkpoints by what they hold: pickle notes whether two equal words are one object, and that may differ."""
+    held = {str(path.relative_to(out)): content_of(read_checkpoint(path)) for path in checkpoints(out / "checkpoints")}
+    return digests(out) | held
+
+
+def content_of(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return (
+            str(value.dtype),
+            tuple(value.shape),
+            hashlib.sha256(value.contiguous().numpy().tobytes()).hexdigest()[:16],
+        )
+    if isinstance(value, dict):
+        return {key: content_of(one) for key, one in value.items()}
+    return [content_of(one) for one in value] if isinstance(value, list | tuple) else value
+
+
 def newest_step(out: Path) -> int | None:
     found = checkpoints(out / "checkpoints")
     return max((read_checkpoint(path)["step"] for path in found), default=None)
@@ -168,7 +187,7 @@ def evaluate(inputs: Path, out: Path) -> list[Any]:
 
 
 JOBS: dict[str, Job] = {
-    "train": Job(prepare_training, start_training, resume_training, digests, demand_whole_files),
+    "train": Job(prepare_training, start_training, resume_training, results_of_training, demand_whole_files),
     "data phototour": Job(prepare_phototour, convert, convert, digests, demand_whole_sets),
     "describe": Job(prepare_pictures, describe, describe, features, demand_whole_features),
     "data photos": Job(prepare_pictures, make_patches, make_patches, patches, demand_whole_sets),
