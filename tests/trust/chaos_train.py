@@ -1,16 +1,28 @@
-"""The command that ckpt-chaos kills: a small training run, begun or gone on with, whichever the folder needs.
+"""The program that ckpt-chaos kills: three small steps of training, begun or gone on with, whichever the folder needs.
 
-python -m tests.trust.chaos_train INPUTS OUT
+    python -m tests.trust.chaos_train INPUTS OUT
 """
 
 import sys
 from pathlib import Path
 
-from sdgmnet.cli import main
-from tests.trust.jobs import resume_training
+from rich.console import Console
+
+from sdgmnet.training.config import TrainConfig
+from sdgmnet.training.loop import train
+
+
+def main(inputs: Path, out: Path) -> None:
+    saved = out / "config.json"
+    config = TrainConfig(
+        data=(str(inputs / "blobs1"),), iterations=3, batch_size=4, checkpoint_every=1, engine="eager", threads=1, seed=3
+    )
+    if not saved.exists():
+        print("begins at step 0")
+    train(
+        TrainConfig.load(saved) if saved.exists() else config, out, resume=saved.exists(), console=Console(file=sys.stdout)
+    )
+
 
 if __name__ == "__main__":
-    words = resume_training(Path(sys.argv[1]), Path(sys.argv[2]))
-    code = main([str(word) for word in words])
-    print("resumed" if "--resume" in words else "resumed at step 0")
-    sys.exit(code)
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

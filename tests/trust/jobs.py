@@ -125,8 +125,9 @@ def newest_step(out: Path) -> int | None:
 
 
 def prepare_phototour(inputs: Path) -> None:
-    many = blob_patches(points=700, views=3, seed=4)
-    write_phototour(many, inputs / "small")
+    some = blob_patches(points=700, views=3, seed=4)
+    ids = np.concatenate([some.point_id + 10_000 * turn for turn in range(5)])
+    write_phototour(PatchSet("small", np.tile(some.patches, (5, 1, 1)), ids, some.test_pairs), inputs / "small")
 
 
 def convert(inputs: Path, out: Path) -> list[Any]:
