@@ -19,11 +19,16 @@ from sdgmnet.errors import InputError
 def _beside(target: Path) -> Path:
     """A place for the unfinished target. What processes that are gone left unfinished there is removed."""
     target.parent.mkdir(parents=True, exist_ok=True)
+    remove_unfinished(target)
+    return target.with_name(f".{target.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.part")
+
+
+def remove_unfinished(target: Path) -> None:
+    """What processes that are gone left unfinished of the target."""
     ours = re.compile(rf"\.{re.escape(target.name)}\.(\d+)-[0-9a-f]{{8}}\.part.*", re.DOTALL)
     for stale in target.parent.glob(f".{glob.escape(target.name)}.*.part*"):
         if (made_by := ours.fullmatch(stale.name)) and not _is_alive(int(made_by[1])):
             _remove(stale)
-    return target.with_name(f".{target.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.part")
 
 
 def _remove_with_companions(part: Path) -> None:

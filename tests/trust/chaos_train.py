@@ -1,6 +1,6 @@
 """The program that ckpt-chaos kills: three small steps of training, begun or gone on with, whichever the folder needs.
 
-    python -m tests.trust.chaos_train INPUTS OUT
+python -m tests.trust.chaos_train INPUTS OUT
 """
 
 import sys
@@ -15,12 +15,21 @@ from sdgmnet.training.loop import train
 def main(inputs: Path, out: Path) -> None:
     saved = out / "config.json"
     config = TrainConfig(
-        data=(str(inputs / "blobs1"),), iterations=3, batch_size=4, checkpoint_every=1, engine="eager", threads=1, seed=3
+        data=(str(inputs / "blobs1"),),
+        iterations=3,
+        batch_size=4,
+        checkpoint_every=1,
+        engine="eager",
+        threads=1,
+        seed=3,
     )
     if not saved.exists():
         print("begins at step 0")
     train(
-        TrainConfig.load(saved) if saved.exists() else config, out, resume=saved.exists(), console=Console(file=sys.stdout)
+        TrainConfig.load(saved) if saved.exists() else config,
+        out,
+        resume=saved.exists(),
+        console=Console(file=sys.stdout),
     )
 
 
