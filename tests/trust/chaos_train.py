@@ -1,6 +1,6 @@
-"""The program that ckpt-chaos kills: three small steps of training, begun or gone on with, whichever the folder needs.
+"""The program that ckpt-chaos kills: two small steps of training, begun or gone on with, whichever the folder needs.
 
-python -m tests.trust.chaos_train INPUTS OUT
+    python -m tests.trust.chaos_train INPUTS OUT
 """
 
 import sys
@@ -15,14 +15,9 @@ from sdgmnet.training.loop import train
 def main(inputs: Path, out: Path) -> None:
     saved = out / "config.json"
     config = TrainConfig(
-        data=(str(inputs / "blobs1"),),
-        iterations=3,
-        batch_size=4,
-        checkpoint_every=1,
-        engine="eager",
-        threads=1,
-        seed=3,
-    )
+        data=(str(inputs / "blobs1"),), iterations=2, batch_size=4, checkpoint_every=1, engine="eager", threads=1, seed=3,
+        encoder="tfeat", loss="tfeat", dropout=0.0, augmentation="hardnet",
+    )  # fmt: skip
     if not saved.exists():
         print("begins at step 0")
     train(
