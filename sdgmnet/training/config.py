@@ -262,8 +262,10 @@ def _is_of(value: Any, hint: Any) -> bool:
         return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
     if get_args(hint):  # one of several
         return any(_is_of(value, one) for one in get_args(hint))
-    if hint in (int, float):
-        return isinstance(value, (int, float) if hint is float else int) and not isinstance(value, bool)
+    if hint is float and type(value) is int:
+        return abs(value) <= MOST
+    if hint is int:
+        return type(value) is int
     return isinstance(value, hint)
 
 

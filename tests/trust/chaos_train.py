@@ -1,6 +1,6 @@
 """The program that ckpt-chaos kills: two small steps of training, begun or gone on with, whichever the folder needs.
 
-    python -m tests.trust.chaos_train INPUTS OUT
+python -m tests.trust.chaos_train INPUTS OUT
 """
 
 import sys

@@ -11,6 +11,7 @@ crash of a library, a hang and a hunger for memory are counted like any other es
 import argparse
 import faulthandler
 import json
+import math
 import os
 import resource
 import select
@@ -258,7 +259,7 @@ def fuzz(
     tallies = []
     for name in names:
         share = TARGETS[name].share / whole
-        wanted = max(1, round(count * share))
+        wanted = math.ceil(count * share)
         seconds = None if minutes is None else 60 * minutes / len(names)
         tallies.append(run_inputs(name, seed, range(first, first + wanted), seconds))
         tell(tallies[-1])

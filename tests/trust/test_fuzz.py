@@ -314,7 +314,8 @@ def test_json_that_is_a_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changed",
     [{"seed": "0"}, {"iterations": []}, {"iterations": 2**70}, {"threads": True}, {"data": "demo"}, {"data": [1]},
-     {"engine": ["auto"]}, {"margin": None}, {"recompute": 1}, {"init": 3}, {"decay": 2.0}],
+     {"engine": ["auto"]}, {"margin": None}, {"recompute": 1}, {"init": 3}, {"decay": 2.0},
+     {"learning_rate": 10**400}, {"momentum": True}],
 )  # fmt: skip
 def test_configuration_of_other_types(changed: dict[str, object], tmp_path: Path) -> None:
     import json
