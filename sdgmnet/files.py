@@ -19,11 +19,16 @@ from sdgmnet.errors import InputError
 def _beside(target: Path) -> Path:
     """A place for the unfinished target. What processes that are gone left unfinished there is removed."""
     target.parent.mkdir(parents=True, exist_ok=True)
+    remove_unfinished(target)
+    return target.with_name(f".{target.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.part")
+
+
+def remove_unfinished(target: Path) -> None:
+    """What processes that are gone left unfinished of the target."""
     ours = re.compile(rf"\.{re.escape(target.name)}\.(\d+)-[0-9a-f]{{8}}\.part.*", re.DOTALL)
     for stale in target.parent.glob(f".{glob.escape(target.name)}.*.part*"):
         if (made_by := ours.fullmatch(stale.name)) and not _is_alive(int(made_by[1])):
             _remove(stale)
-    return target.with_name(f".{target.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.part")
 
 
 def _remove_with_companions(part: Path) -> None:
@@ -91,9 +96,18 @@ def new_folder(target: Path | str) -> Iterator[Path]:
             for written in part.rglob("*"):
                 if written.is_file():
                     _flush(written)
-            os.replace(part, target)
+            _rename_folder(part, target)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _rename_folder(part: Path, target: Path) -> None:
+    try:
+        os.replace(part, target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise InputError(f"{target} was made by another process meanwhile: it is kept as it is.") from error
 
 
 def _flush(path: Path) -> None:
@@ -117,9 +131,24 @@ def write_json(target: Path | str, content: Any) -> None:
 
 
 def read_json(source: Path | str) -> Any:
+    """What `write_json` wrote, or another's JSON; NaN and Infinity, which are none, are refused."""
     try:
-        return json.loads(Path(source).read_text(encoding="utf-8"))
+        return parse_json(Path(source).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{source} does not exist.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise InputError(f"{source} cannot be read ({error.strerror}).") from error
+    except ValueError as error:
         raise InputError(f"{source} is not valid JSON ({error}): it may be cut off; write it again.") from error
+
+
+def parse_json(text: str) -> Any:
+    """Of any text, or ValueError."""
+    try:
+        return json.loads(text, parse_constant=_no_number)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number")

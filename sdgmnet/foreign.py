@@ -55,6 +55,8 @@ def load_kornia(spec: str) -> Callable[[np.ndarray], np.ndarray]:
         module = getattr(kornia.feature, name)(pretrained=not path)
         if path:
             module.load_state_dict(state_dict(torch.load(path, map_location="cpu", weights_only=True)))
+        if not all(torch.isfinite(tensor).all() for tensor in module.state_dict().values()):
+            raise ValueError("some weights are NaN or infinite")
     except Exception as error:  # no network, a broken pickle, other weights: each fails in its own way
         reason = " ".join(str(error).split())[:200]
         raise InputError(

@@ -14,7 +14,7 @@ from safetensors.torch import save
 
 from sdgmnet.encoders import ENCODERS, Encoder, TFeat
 from sdgmnet.errors import InputError
-from sdgmnet.files import new_file, write_json
+from sdgmnet.files import new_file, parse_json, write_json
 
 SHIPPED = Path(__file__).parent / "weights"
 BEST = "sdgmnet-photos"
@@ -89,9 +89,9 @@ def load_encoder(source: Path | str = ALIAS) -> tuple[Encoder, dict[str, Any]]:
         )
     try:
         with safe_open(path, framework="pt") as file:
-            card = json.loads((file.metadata() or {}).get("card", '{"encoder": "sdgmnet"}'))
+            card = parse_json((file.metadata() or {}).get("card", '{"encoder": "sdgmnet"}'))
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError, json.JSONDecodeError) as error:
+    except (SafetensorError, OSError, ValueError) as error:
         raise InputError(f"{path} is not a whole safetensors file ({error}): write or fetch it again.") from error
     name = card.get("encoder") if isinstance(card, dict) else None
     trained_on = card.get("trained_on") or [] if isinstance(card, dict) else []
@@ -126,6 +126,8 @@ def load_tfeat(path: Path | str) -> TFeat:
     encoder = TFeat()
     try:
         encoder.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+        if not all(torch.isfinite(tensor).all() for tensor in encoder.state_dict().values()):
+            raise ValueError("some are NaN or infinite")
     except Exception as error:  # a broken pickle fails in whatever way its bytes lead to
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path} does not hold TFeat's weights ({reason}): fetch it again.") from error

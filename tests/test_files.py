@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sdgmnet.errors import InputError
-from sdgmnet.files import is_disk_full, new_file, new_folder, read_json, write_json, write_text
+from sdgmnet.files import is_disk_full, new_file, new_folder, read_json, remove_unfinished, write_json, write_text
 
 FAILURES = (ValueError, OSError, KeyboardInterrupt, SystemExit)
 
@@ -174,3 +174,21 @@ def test_missing_json_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist") as caught:
         read_json(tmp_path / "card.json")
     assert str(tmp_path / "card.json") in str(caught.value)
+
+
+def test_a_folder_that_another_process_made_meanwhile_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="another process"), new_folder(tmp_path / "set") as part:
+        (part / "a").write_text("ours")
+        (tmp_path / "set").mkdir()
+        (tmp_path / "set" / "a").write_text("theirs")
+    assert (tmp_path / "set" / "a").read_text() == "theirs"
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+def test_unfinished_files_of_processes_that_are_gone_can_be_removed(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    for process in (gone.pid, os.getpid()):
+        (tmp_path / f".a.json.{process}-0123abcd.part").write_text("{")
+    remove_unfinished(tmp_path / "a.json")
+    assert [path.name for path in tmp_path.iterdir()] == [f".a.json.{os.getpid()}-0123abcd.part"]

@@ -3,8 +3,6 @@
 import contextlib
 import hashlib
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +10,7 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
+from sdgmnet import arrays
 from sdgmnet.benchmarks import patch_tasks
 from sdgmnet.benchmarks.patch_tasks import POOLS, Descriptors
 from sdgmnet.contenders import Contender
@@ -235,7 +234,7 @@ def is_whole(path: Path) -> bool:
     """Whether kept descriptors are there and can be read."""
     try:
         return np.load(path, mmap_mode="r").ndim == 3
-    except (OSError, ValueError, EOFError):
+    except Exception:  # a damaged header fails in whatever way its bytes lead to
         return False
 
 
@@ -292,9 +291,8 @@ def retrieval_task(
 def read_arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray] | None:
     """What was kept; None where it is not there or damaged."""
     try:
-        with np.load(path) as content:
-            return {name: content[name] for name in names}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+        return arrays.read_arrays(path, names)
+    except InputError:
         return None
 
 

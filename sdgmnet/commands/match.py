@@ -291,7 +291,7 @@ def described(features: Path, pictures: Pictures, arguments: MatchArguments) -> 
     asked = [key for key in options if getattr(arguments, key) not in (None, False)]
     if before is None and asked:
         raise InputError(f"{features} was not written here: --{asked[0].replace('_', '-')} says nothing about it.")
-    made, wanted = json.loads(before or "{}"), features_note(**options)
+    made, wanted = h5.parsed_note(before), features_note(**options)
     if any(made.get(key) != wanted[key] for key in asked):
         raise InputError(
             f"{features} was made in another way ({h5.said(str(before))}): give these options, or another --features."

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from sdgmnet.distributed import is_first_process
 from sdgmnet.errors import InputError
+from sdgmnet.loss.named import own_file
 from sdgmnet.paper.figures import draw_fig2, draw_training
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.loop import train
@@ -85,7 +86,10 @@ def _saved(words: list[str]) -> TrainArguments | None:
     out = Path(typed)
     if not (out / "config.json").exists():
         raise InputError(f"{out} holds no run to resume: start it without --resume.")
-    return TrainArguments(out, config=TrainConfig.load(out / "config.json"))
+    config = TrainConfig.load(out / "config.json")
+    if own_file(config.loss) is not None and _typed(words, "--loss") is None:  # a folder from others must not run code
+        raise InputError(f"the run's loss is a Python file; to run it, name it again: --resume --loss {config.loss}")
+    return TrainArguments(out, config=config)
 
 
 def _typed(words: list[str], *names: str) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from sdgmnet.arrays import reason_of
 from sdgmnet.errors import InputError
 from sdgmnet.files import new_file, new_folder, read_json, write_json
 
@@ -51,6 +52,8 @@ class PatchSet:
         card = read_json(folder / "set.json")
         if not isinstance(card.get("name"), str):
             raise InputError(f"{folder}/set.json gives the set no name: build the PatchSet again.")
+        if not isinstance(card.get("origin", {}), dict):
+            raise InputError(f"{folder}/set.json does not say where the set is from: build the PatchSet again.")
         required = {name: map_array(folder / f"{name}.npy") for name in ("patches", "point_id")}
         optional = {
             name: map_array(folder / f"{name}.npy") for name in OPTIONAL_ARRAYS if (folder / f"{name}.npy").exists()
@@ -149,10 +152,12 @@ def map_array(path: Path) -> np.ndarray:
         if not isinstance(array, np.ndarray):
             raise ValueError("not one array")
         return array
-    except (ValueError, EOFError, OSError) as error:
+    except Exception as error:  # a damaged header fails in whatever way its bytes lead to
         if (empty := _empty_array(path)) is not None:  # nothing cannot be mapped, but it can be read
             return empty
-        raise InputError(f"{path} cannot be read ({error}): it may be cut off; build the PatchSet again.") from error
+        raise InputError(
+            f"{path} cannot be read ({reason_of(error)}): it may be cut off; build the PatchSet again."
+        ) from error
 
 
 def _empty_array(path: Path) -> np.ndarray | None:
@@ -162,7 +167,7 @@ def _empty_array(path: Path) -> np.ndarray | None:
             return None
         array: np.ndarray = np.load(path, allow_pickle=False)
         return array if array.size == 0 else None
-    except (ValueError, EOFError, OSError, MemoryError):
+    except Exception:  # as above
         return None
 
 
@@ -201,12 +206,25 @@ def together(patchset: PatchSet) -> np.ndarray:
             raise InputError(
                 f"PatchSet {patchset.name!r} does not say which picture its patches are of: make it again."
             )
-        return np.asarray(observations["image"])
+        return image_numbers(patchset)
     images = origin.get("images")
     if origin.get("source") == "photos" and images and observations is not None and has_images:
+        seen = image_numbers(patchset)
+        if not isinstance(images, list) or (len(seen) and not 0 <= seen.min() <= seen.max() < len(images)):
+            raise InputError(
+                f"PatchSet {patchset.name!r} names pictures that its set.json does not list: make it again."
+            )
         _, model = np.unique([str(name).split("/")[0] for name in images], return_inverse=True)
-        return model[np.asarray(observations["image"])]
+        return model[seen]
     return np.zeros(len(patchset), dtype=np.int64)
+
+
+def image_numbers(patchset: PatchSet) -> np.ndarray:
+    """Of each patch (N,), the number of the picture it is cut from."""
+    numbers = np.asarray(patchset.observations["image"])  # type: ignore[index]  # the caller looked
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise InputError(f"PatchSet {patchset.name!r} does not number the pictures of its patches: make it again.")
+    return numbers.astype(np.int64)
 
 
 def random_test_pairs(patchset: PatchSet, count: int, seed: int = 0) -> np.ndarray:

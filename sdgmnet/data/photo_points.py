@@ -1,6 +1,5 @@
 """A reconstructed model -> its points: which patches of which photos show the same place, and which points conflict."""
 
-import zipfile
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -8,11 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sdgmnet.arrays import read_arrays
 from sdgmnet.data.carrying import Anchored, anchor, carry, support
 from sdgmnet.data.correspondences import close_within, conflicts_of, correspond, judge_keypoints, overlapping
 from sdgmnet.data.grouping import group_consistently
 from sdgmnet.data.photo_options import PhotoOptions
 from sdgmnet.data.rule import Rule
+from sdgmnet.errors import InputError
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.features.patches import inside
@@ -166,9 +167,10 @@ def carried_places(
 def points_of_tracks(model: Path) -> Points:
     """What SIFT itself matched: the tracks of the sparse model, at most one keypoint a view and point."""
     scene = load_scene(model / "scene.npz")
-    with np.load(model / "tracks.npz") as tracks:
-        view, point = tracks["view"], tracks["point"]
-        keypoints = Keypoints(tracks["xy"], tracks["sigma"], tracks["angle"] % (2 * np.pi), np.zeros(len(view)))
+    tracks = read_arrays(model / "tracks.npz", ["view", "point", "xy", "sigma", "angle"])
+    view, point = tracks["view"], tracks["point"]
+    _demand_tracks(model / "tracks.npz", tracks, len(scene.views), len(scene.points))
+    keypoints = Keypoints(tracks["xy"], tracks["sigma"], tracks["angle"] % (2 * np.pi), np.zeros(len(view)))
     sizes = np.array([(one.width, one.height) for one in scene.views])[view]
     fits = np.flatnonzero(inside(keypoints, sizes[:, 0], sizes[:, 1]))
     _, once = np.unique(point[fits] * np.int64(len(scene.views)) + view[fits], return_index=True)
@@ -181,6 +183,17 @@ def points_of_tracks(model: Path) -> Points:
     close = close_points(keypoints.select(rows), view[rows], number, rule)
     nan = np.full(len(rows), np.nan)
     return Points(view[rows], keypoints.select(rows), number, nan, np.ones(len(rows), dtype=bool), close)
+
+
+def _demand_tracks(path: Path, tracks: dict[str, np.ndarray], views: int, points: int) -> None:
+    count = tracks["view"].size
+    shapes = {name: (count, 2) if name == "xy" else (count,) for name in tracks}
+    fits = all(tracks[name].shape == shape for name, shape in shapes.items())
+    for name, most in (("view", views), ("point", points)):
+        fits = fits and tracks[name].dtype.kind in "iu" and bool(((tracks[name] >= 0) & (tracks[name] < most)).all())
+    numbers = [tracks[name] for name in ("xy", "sigma", "angle")]
+    if not fits or not all(one.dtype.kind == "f" and np.isfinite(one).all() for one in numbers):
+        raise InputError(f"{path} does not fit its scene: reconstruct the photos again.")
 
 
 def close_points(keypoints: Keypoints, view: np.ndarray, point: np.ndarray, rule: Rule) -> np.ndarray:
@@ -199,12 +212,20 @@ def save_points(path: Path, points: Points, settings: str) -> None:
 
 
 def load_points(path: Path, settings: str) -> Points | None:
-    """None where they were found with other options."""
+    """None where they were found with other options, or are damaged: they are only kept to be found sooner."""
+    columns = [name for name in Points._fields if name != "keypoints"]
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            if str(arrays["settings"]) != settings:
-                return None
-            keypoints = Keypoints(*(arrays[name] for name in Keypoints._fields))
-            return Points(**{name: arrays[name] for name in Points._fields if name != "keypoints"}, keypoints=keypoints)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # only a cache: found again
+        arrays = read_arrays(path, ["settings", *columns, *Keypoints._fields])
+    except InputError:
         return None
+    count = arrays["view"].size
+    wide = {"xy": 2}
+    whole = all(
+        arrays[name].shape == ((count, wide[name]) if name in wide else (count,)) and arrays[name].dtype.kind in "biuf"
+        for name in [*columns, *Keypoints._fields]
+        if name != "conflicts"
+    )
+    if str(arrays["settings"]) != settings or not whole:
+        return None
+    keypoints = Keypoints(*(arrays[name] for name in Keypoints._fields))
+    return Points(**{name: arrays[name] for name in columns}, keypoints=keypoints)

@@ -65,6 +65,29 @@ def read_truth(folder: Path) -> dict[str, View]:
 
 
 def _read_colmap(folder: Path) -> dict[str, View]:
+    try:
+        views = _cameras_and_images(folder)
+    except InputError:
+        raise
+    except (ValueError, LookupError, OverflowError) as error:
+        raise InputError(
+            f"{folder} holds no cameras.txt and images.txt as COLMAP writes them ({error}): export the model again."
+        ) from error
+    for view in views.values():
+        _demand_camera(folder / "images.txt", view)
+    return views
+
+
+def _demand_camera(path: Path, view: View) -> None:
+    numbers = (view.intrinsics, view.rotation, view.translation)
+    if not all(np.isfinite(one).all() for one in numbers) or min(view.width, view.height) < 1:
+        raise InputError(
+            f"{path} gives {view.name} a camera that is none: its numbers must be finite, its size above 0."
+        )
+
+
+def _cameras_and_images(folder: Path) -> dict[str, View]:
+    """ValueError or LookupError where a line has too few words, words that are no numbers, or an unknown camera."""
     cameras: dict[str, tuple[int, int, np.ndarray]] = {}
     for line in _lines(folder / "cameras.txt"):
         number, model, width, height, *given = line.split()
@@ -88,12 +111,17 @@ def _lines(path: Path) -> list[str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a text file: export the model again.") from error
     return [line for line in lines if not line.startswith("#")]
 
 
 def rotation_of(quaternion: np.ndarray) -> np.ndarray:
     """(3, 3) of a quaternion w, x, y, z."""
-    w, x, y, z = quaternion / np.linalg.norm(quaternion)
+    length = np.linalg.norm(quaternion)
+    if not 0 < length < np.inf:
+        raise ValueError(f"{quaternion} is no rotation")
+    w, x, y, z = quaternion / length
     return np.array(
         [
             [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
@@ -107,8 +135,10 @@ def _read_strecha(path: Path) -> View:
     """K in three lines, a line of distortion, which is 0, the camera's axes as columns in three, its place, its size."""
     try:
         numbers = [float(word) for word in path.read_text(encoding="utf-8").split()]
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise InputError(f"{path} is not a .camera file: it holds something else than numbers.") from error
+    if not np.isfinite(numbers).all():
+        raise InputError(f"{path} holds numbers that are not finite: write it again.")
     if len(numbers) < 26:
         raise InputError(f"{path} holds {len(numbers)} numbers, a .camera file 26: write it again.")
     intrinsics, axes, centre = (
@@ -116,11 +146,8 @@ def _read_strecha(path: Path) -> View:
         np.reshape(numbers[12:21], (3, 3)),
         np.array(numbers[21:24]),
     )
-    return View(
-        path.name.removesuffix(".camera"),
-        int(numbers[24]),
-        int(numbers[25]),
-        intrinsics,
-        axes.T,
-        -axes.T @ centre,
-    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        place = -axes.T @ centre
+    view = View(path.name.removesuffix(".camera"), int(numbers[24]), int(numbers[25]), intrinsics, axes.T, place)
+    _demand_camera(path, view)
+    return view

@@ -19,11 +19,12 @@ from typing import Any, Literal
 import h5py
 import numpy as np
 
+from sdgmnet.arrays import demand_bounded, reason_of
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import Features
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.match import Matches
-from sdgmnet.files import new_file
+from sdgmnet.files import is_disk_full, new_file, parse_json
 
 Kind = Literal["features", "matches"]
 MARK = {"features": "keypoints", "matches": "matches0"}  # the array that makes a group one of features, or of matches
@@ -247,7 +248,42 @@ def opened(path: Path) -> Iterator[h5py.File]:
             f"{path} is not an h5 file that can be read ({reason}): remove it, or give another."
         ) from error
     with file:
-        yield file
+        try:
+            yield file
+        except InputError:
+            raise
+        except Exception as error:  # a damaged file fails in whatever way its bytes lead to
+            if is_disk_full(error) or "No space left" in str(error):
+                raise
+            raise InputError(f"{path} is damaged ({reason_of(error)}): remove it, or give another.") from error
+
+
+def group_at(path: Path, file: h5py.File, name: str) -> h5py.Group | None:
+    """The group of this name, None where there is none. Links into other files are refused: a file speaks for itself."""
+    group: h5py.Group | h5py.Dataset = file
+    for part in filter(None, name.split("/")):
+        link = group.get(part, getlink=True) if isinstance(group, h5py.Group) and part in group else None
+        if isinstance(link, h5py.ExternalLink):
+            raise InputError(f"{path}: {name} is a link into {link.filename}: links into other files are not followed.")
+        group = group[part] if link is not None else None
+        if group is None:
+            return None
+    return group if isinstance(group, h5py.Group) else None
+
+
+def arrays_of(path: Path, group: h5py.Group) -> dict[str, np.ndarray]:
+    """The arrays of a group, from this very file and of no more numbers than it can hold."""
+    arrays = {}
+    for key in group:
+        link = group.get(key, getlink=True)
+        found = None if isinstance(link, h5py.ExternalLink) else group.get(key)
+        if not isinstance(found, h5py.Dataset):
+            continue
+        if found.external or found.is_virtual:
+            raise InputError(f"{path}: {group.name}/{key} lies in another file: such files are not followed.")
+        demand_bounded(path, found.nbytes)
+        arrays[key] = np.asarray(found)
+    return arrays
 
 
 def note_text(note: Mapping[str, Any]) -> str:
@@ -268,14 +304,24 @@ def stamp_of(path: Path) -> str:
 
 
 def same_but_stamp(one: str, other: str) -> bool:
-    first, second = (dict(json.loads(note), stamp=None) for note in (one, other))
+    first, second = (dict(parsed_note(note), stamp=None) for note in (one, other))
     return first == second
+
+
+def parsed_note(note: str | None) -> dict[str, Any]:
+    """Nothing where it is none of ours."""
+    try:
+        found = parse_json(note or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def said(note: str) -> str:
     """A note in words. That of matches holds the note of their features."""
-    parts = {key: value for key, value in json.loads(note).items() if key not in ("stamp", "features")}
-    parts = json.loads(json.loads(note).get("features") or "{}") | parts
+    own = parsed_note(note)
+    parts = {key: value for key, value in own.items() if key not in ("stamp", "features")}
+    parts = parsed_note(str(own.get("features") or "{}")) | parts
     return ", ".join(f"{key} {value}" for key, value in parts.items() if value not in (None, False)) or "as it comes"
 
 
@@ -308,19 +354,34 @@ def features_to_arrays(features: Features) -> dict[str, np.ndarray]:
 def read_features(path: Path | str, name: str) -> Features:
     """Of one picture. Files of hloc's own are read too: where there are no scales or angles, they are 1 and 0."""
     with opened(Path(path)) as file:
-        group = file.get(name)
-        if not isinstance(group, h5py.Group) or not {"keypoints", "descriptors", "image_size"} <= set(group):
-            raise InputError(f"{path} holds no features of {name}.")
-        arrays = {key: np.asarray(values) for key, values in group.items() if isinstance(values, h5py.Dataset)}
+        group = group_at(Path(path), file, name)
+        arrays = {} if group is None else arrays_of(Path(path), group)
+    if not {"keypoints", "descriptors", "image_size"} <= set(arrays):
+        raise InputError(f"{path} holds no features of {name}.")
     descriptors = np.ascontiguousarray(arrays["descriptors"].T)
-    if descriptors.ndim != 2 or len(descriptors) != len(arrays["keypoints"]):
+    if descriptors.ndim != 2 or len(descriptors) != len(np.atleast_1d(arrays["keypoints"])):
         raise InputError(
-            f"{path}: {name} has {len(arrays['keypoints'])} keypoints and descriptors {descriptors.shape}."
+            f"{path}: {name} has keypoints {arrays['keypoints'].shape} and descriptors {descriptors.shape[::-1]}."
         )
+    demand_numbers(path, name, arrays)
     if descriptors.dtype.kind == "f":
         descriptors = descriptors.astype(np.float32, copy=False)
     width, height = (int(side) for side in arrays["image_size"])
     return Features(arrays_to_keypoints(arrays), descriptors, (width, height))
+
+
+def demand_numbers(path: Path | str, name: str, arrays: Arrays) -> None:
+    """Of features: as many of each as there are keypoints, finite, and a size that a picture can have."""
+    count, size = len(np.atleast_1d(arrays["keypoints"])), arrays["image_size"]
+    shapes = {key: arrays[key].shape == (count,) for key in ("scales", "oris", "scores") if key in arrays}
+    shapes["keypoints"] = arrays["keypoints"].ndim == 2 and arrays["keypoints"].shape[1] >= 2
+    shapes["image_size"] = (
+        size.shape == (2,) and size.dtype.kind in "iuf" and bool(((size >= 1) & (size < 2**31)).all())
+    )
+    for key in ("keypoints", "descriptors", *shapes):
+        fits = shapes.get(key, True) and arrays[key].dtype.kind in "iuf"
+        if not fits or not np.isfinite(arrays[key]).all():
+            raise InputError(f"{path}: {name} has {key} that are not as they should be, or not finite: write it again.")
 
 
 def arrays_to_keypoints(arrays: Arrays) -> Keypoints:
@@ -353,8 +414,21 @@ def read_matches(path: Path | str, first: str, second: str) -> tuple[np.ndarray,
     """Pairs (M, 2) int64 of keypoints of the first and the second picture, and their scores, whichever way they are kept."""
     with opened(Path(path)) as file:
         for turned, name in enumerate((pair_name(first, second), pair_name(second, first))):
-            if (group := file.get(name)) is not None:
-                found, scores = np.asarray(group["matches0"]), np.asarray(group["matching_scores0"])
+            if (group := group_at(Path(path), file, name)) is not None:
+                arrays = arrays_of(Path(path), group)
+                found, scores = (arrays.get(key, np.empty(())) for key in ("matches0", "matching_scores0"))
+                fits = found.ndim == 1 and found.shape == scores.shape
+                if (
+                    not fits
+                    or found.dtype.kind not in "iu"
+                    or scores.dtype.kind != "f"
+                    or not np.isfinite(scores).all()
+                ):
+                    raise InputError(f"{path}: the matches of {first} and {second} are not as hloc keeps them.")
+                if (found.astype(np.float64) >= 2**31).any():
+                    raise InputError(
+                        f"{path}: the matches of {first} and {second} name keypoints beyond any picture's."
+                    )
                 kept = np.flatnonzero(found >= 0)
                 pairs = np.column_stack([kept, found[kept]]).astype(np.int64)
                 return pairs[:, ::-1] if turned else pairs, scores[kept]

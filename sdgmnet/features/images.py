@@ -1,12 +1,17 @@
 """Files -> pictures, one way for all: gray, upright as the camera's note says, one sentence where a file is no picture."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import cv2
 import numpy as np
 
 from sdgmnet.errors import InputError
+
+PORTABLE = rb"P([56])(?:\s+(?:#[^\n]{0,999}\n){0,99})(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})\s"  # header of PPM and PGM
+MOST_PIXELS = 2**28  # 268 megapixels: beyond any camera, and a bound on what a few bytes can make us allocate
 
 
 class Unreadable(ValueError):
@@ -54,6 +59,10 @@ def read_picture(path: Path, flags: int) -> np.ndarray:
         raise Unreadable("is empty")
     if is_cut_off(content):
         raise Unreadable("is cut off")
+    if (pixels := declared_pixels(content)) > MOST_PIXELS:
+        raise Unreadable(
+            f"says that it has {pixels / 1e6:.0f} megapixels, more than the {MOST_PIXELS / 1e6:.0f} that are read"
+        )
     try:
         picture = cv2.imdecode(np.frombuffer(content, dtype=np.uint8), flags)
     except cv2.error:
@@ -63,11 +72,68 @@ def read_picture(path: Path, flags: int) -> np.ndarray:
     return picture
 
 
+def declared_pixels(content: bytes) -> int:
+    """Width times height as the header of a PNG, JPEG, BMP, WebP, PPM, PGM or TIFF says, before anything is decoded; 0 where it
+    is another kind: OpenCV's own limit, 2^30, holds there.
+    """
+    if content[:8] == b"\x89PNG\r\n\x1a\n" and len(content) >= 24:
+        return _product(content, 16, "big", 4)
+    if content[:2] == b"BM" and len(content) >= 26:
+        width, height = (abs(int.from_bytes(content[at : at + 4], "little", signed=True)) for at in (18, 22))
+        return width * height
+    if header := re.match(PORTABLE, content):
+        return int(header[2]) * int(header[3])
+    if content[:2] == b"\xff\xd8":
+        return max((_product(content, at + 5, "big", 2) for at in _frames_of_jpeg(content)), default=0)
+    if content[:4] == b"RIFF" and content[8:16] == b"WEBPVP8X":
+        width, height = (1 + int.from_bytes(content[at : at + 3], "little") for at in (24, 27))
+        return width * height
+    if content[:4] in (b"II*\0", b"MM\0*"):
+        return _pixels_of_tiff(content)
+    return 0
+
+
+def _product(content: bytes, at: int, order: Literal["big", "little"], size: int) -> int:
+    first, second = (int.from_bytes(content[place : place + size], order) for place in (at, at + size))
+    return first * second
+
+
+def _frames_of_jpeg(content: bytes) -> Iterator[int]:
+    """Where the frame headers begin, which hold the height and the width: marks C0 to CF but tables and restarts."""
+    place = 2
+    while place + 9 <= len(content) and content[place] == 0xFF:
+        mark = content[place + 1]
+        if mark == 0xDA:
+            return
+        if mark == 0xFF:
+            place += 1
+            continue
+        if 0xC0 <= mark <= 0xCF and mark not in (0xC4, 0xC8, 0xCC):
+            yield place
+        alone = mark == 0x01 or 0xD0 <= mark <= 0xD8
+        place += 2 if alone else 2 + int.from_bytes(content[place + 2 : place + 4], "big")
+
+
+def _pixels_of_tiff(content: bytes) -> int:
+    """Of the first directory: tags 256 and 257, of 2 or 4 bytes."""
+    order: Literal["big", "little"] = "little" if content[:2] == b"II" else "big"
+    start = int.from_bytes(content[4:8], order)
+    sides = {256: 0, 257: 0}
+    for number in range(int.from_bytes(content[start : start + 2], order)):
+        entry = content[start + 2 + 12 * number : start + 14 + 12 * number]
+        if len(entry) < 12:
+            break
+        tag, kind = (int.from_bytes(entry[at : at + 2], order) for at in (0, 2))
+        if tag in sides:
+            sides[tag] = int.from_bytes(entry[8 : 8 + (2 if kind == 3 else 4)], order)
+    return sides[256] * sides[257]
+
+
 def is_cut_off(content: bytes) -> bool:
     """Whether a JPEG or PNG ends before its end mark, where decoders fill the rest with gray and say nothing; or a PPM or PGM
     before its last pixel, where OpenCV writes several lines of its own.
     """
-    if header := re.match(rb"P([56])(?:\s+(?:#[^\n]*\n)*)(\d+)\s+(\d+)\s+(\d+)\s", content):
+    if header := re.match(PORTABLE, content):
         kind, width, height, largest = (int(number) for number in header.groups())
         return len(content) < header.end() + width * height * (3 if kind == 6 else 1) * (2 if largest > 255 else 1)
     if content[:8] == b"\x89PNG\r\n\x1a\n":

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-import h5py
 import numpy as np
 
+from sdgmnet.arrays import read_arrays
 from sdgmnet.errors import InputError
-from sdgmnet.features.h5 import arrays_to_keypoints, opened
+from sdgmnet.features.h5 import arrays_of, arrays_to_keypoints, group_at, opened
 from sdgmnet.features.keypoints import Keypoints
 
 COLUMNS = ("x", "y", "scales", "oris", "scores")  # of a text file, the first three at least
@@ -26,10 +26,10 @@ def read_keypoints(path: Path, name: str) -> Keypoints:
         raise InputError(f"{path} does not exist.")
     if is_for_many(path):
         with opened(path) as file:
-            group = file.get(name)
-            if not isinstance(group, h5py.Group) or "keypoints" not in group:
+            group = group_at(path, file, name)
+            if group is None or "keypoints" not in group:
                 raise InputError(f"{path} holds no keypoints of {name}.")
-            arrays = {key: np.asarray(values) for key, values in group.items() if isinstance(values, h5py.Dataset)}
+            arrays = arrays_of(path, group)
     elif path.suffix.lower() == ".npz":
         arrays = _of_npz(path)
     else:
@@ -38,11 +38,7 @@ def read_keypoints(path: Path, name: str) -> Keypoints:
 
 
 def _of_npz(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {key: file[key] for key in file.files}
-    except Exception as error:  # a damaged file fails in whatever way its bytes lead to; an npy file is no mapping
-        raise InputError(f"{path} is not a whole npz file: write it again.") from error
+    return read_arrays(path)
 
 
 def _of_text(path: Path) -> dict[str, np.ndarray]:

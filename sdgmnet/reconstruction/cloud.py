@@ -14,6 +14,7 @@ PLY_TYPES = {
     "int8": "i1", "short": "<i2", "int16": "<i2", "ushort": "<u2", "uint16": "<u2", "int": "<i4", "int32": "<i4",
     "uint": "<u4", "uint32": "<u4",
 }  # fmt: skip
+COLOURS, NORMALS = ("red", "green", "blue"), ("nx", "ny", "nz")
 LARGEST_SPLAT = 8  # pixels to each side: a point close to the eye should not cover the picture
 
 
@@ -35,23 +36,29 @@ def read_ply(path: Path | str) -> Cloud:
     if not mark or ["format", "binary_little_endian", "1.0"] not in lines:
         raise InputError(f"{path} is not a binary little-endian PLY file.")
     elements = [place for place, line in enumerate(lines) if line[:1] == ["element"]]
-    if not elements or lines[elements[0]][1] != "vertex":
+    if not elements or lines[elements[0]][1:2] != ["vertex"]:
         raise InputError(f"{path} does not begin with vertices.")
     end = elements[1] if len(elements) > 1 else len(lines)
     properties = [line for line in lines[elements[0] + 1 : end] if line[:1] == ["property"]]
-    if any(line[1] not in PLY_TYPES for line in properties):
+    if any(len(line) != 3 or line[1] not in PLY_TYPES for line in properties):
         raise InputError(f"{path} has vertex properties that are lists; only numbers are read.")
-    kind = np.dtype([(line[2], PLY_TYPES[line[1]]) for line in properties])
-    count = int(lines[elements[0]][2])
-    if len(body) < count * kind.itemsize or not {"x", "y", "z"} <= set(kind.names or ()):
+    try:
+        kind = np.dtype([(name, PLY_TYPES[number]) for _, number, name in properties])
+        count = int(lines[elements[0]][2])
+    except (ValueError, IndexError) as error:
+        raise InputError(f"{path} has a header that cannot be followed ({error}): write it again.") from error
+    if not 0 <= count * kind.itemsize <= len(body) or not {"x", "y", "z"} <= set(kind.names or ()):
         raise InputError(f"{path} is cut off or has no x, y, z: write it again.")
+    for group in COLOURS, NORMALS:
+        if 0 < len(set(group) & set(kind.names or ())) < 3:
+            raise InputError(f"{path} has some of {', '.join(group)} but not all: write it again.")
     vertices = np.frombuffer(body, kind, count)
     points = np.stack([vertices[axis] for axis in "xyz"], 1).astype(np.float64)
     colours, normals = np.full((count, 3), 128, np.uint8), None
     if "red" in (kind.names or ()):
-        colours = np.stack([vertices[name] for name in ("red", "green", "blue")], 1).astype(np.uint8)
+        colours = np.stack([vertices[name] for name in COLOURS], 1).astype(np.uint8)
     if "nx" in (kind.names or ()):
-        normals = np.stack([vertices[name] for name in ("nx", "ny", "nz")], 1).astype(np.float64)
+        normals = np.stack([vertices[name] for name in NORMALS], 1).astype(np.float64)
     return Cloud(points, colours, normals)
 
 

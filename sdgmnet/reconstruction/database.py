@@ -82,12 +82,23 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def image_ids(database: sqlite3.Connection) -> dict[str, int]:
-    return {str(name): int(number) for name, number in database.execute("SELECT name, image_id FROM images")}
+    rows = database.execute("SELECT name, image_id FROM images").fetchall()
+    if not all(isinstance(name, str) and isinstance(number, int) for name, number in rows):
+        raise damaged("its images")
+    return dict(rows)
 
 
 def count_keypoints(database: sqlite3.Connection) -> dict[int, int]:
     """By the image's number."""
-    return {int(number): int(rows) for number, rows in database.execute("SELECT image_id, rows FROM keypoints")}
+    counts = database.execute("SELECT image_id, rows FROM keypoints").fetchall()
+    if not all(isinstance(number, int) and isinstance(rows, int) and rows >= 0 for number, rows in counts):
+        raise damaged("its keypoints")
+    return dict(counts)
+
+
+def damaged(what: str) -> sqlite3.DatabaseError:
+    """For `opened` to tell, which knows the file."""
+    return sqlite3.DatabaseError(f"{what} are damaged")
 
 
 def pair_id(first: int, second: int) -> int:
@@ -123,7 +134,15 @@ def read_matches(
     """
     names = {number: name for name, number in ids.items()}
     for number, data in database.execute(f"SELECT pair_id, data FROM {table} ORDER BY pair_id"):
-        one, two = divmod(number, LAST_ID)
+        one, two = divmod(number, LAST_ID) if isinstance(number, int) else (None, None)
+        if (
+            one not in names
+            or two not in names
+            or one == two
+            or not isinstance(data, bytes | None)
+            or len(data or b"") % 8
+        ):
+            raise damaged("its matches")
         pairs = np.frombuffer(data or b"", dtype="<u4").reshape(-1, 2).astype(np.int64)
         first, second = names[one], names[two]
         yield (first, second, pairs) if first < second else (second, first, pairs[:, ::-1])
@@ -141,4 +160,6 @@ def count_judged(database: sqlite3.Connection) -> int:
 
 def count_verified(database: sqlite3.Connection) -> Verified:
     pairs, rows = database.execute("SELECT COUNT(*), SUM(rows) FROM two_view_geometries WHERE rows > 0").fetchone()
+    if not isinstance(rows, int | None):
+        raise damaged("its verified matches")
     return Verified(int(pairs), int(rows or 0))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sdgmnet.arrays import read_arrays
 from sdgmnet.errors import InputError
 from sdgmnet.files import new_file
 
@@ -60,16 +61,25 @@ def save_scene(scene: SparseScene, path: Path | str) -> None:
 
 
 def load_scene(path: Path | str) -> SparseScene:
-    path = Path(path)
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            columns = [arrays[name] for name in View._fields]
-            views = tuple(
-                View(str(name), int(width), int(height), *cameras)
-                for name, width, height, *cameras in zip(*columns, strict=True)
-            )
-            return SparseScene(views, arrays["points"], arrays["observations"])
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(
-            f"{path} is not a scene written by sdgmnet ({error}): reconstruct the photos again."
-        ) from error
+    arrays = read_arrays(path, [*View._fields, "points", "observations"])
+    count, points = arrays["name"].size, arrays["points"]
+    shapes = dict.fromkeys(("name", "width", "height"), (count,)) | {
+        "intrinsics": (count, 3, 3),
+        "rotation": (count, 3, 3),
+        "translation": (count, 3),
+        "points": (len(points) if points.ndim else 0, 3),
+    }
+    seen, numbers = arrays["observations"], [one for name, one in arrays.items() if name != "name"]
+    fits = (
+        all(arrays[name].shape == shape for name, shape in shapes.items())
+        and arrays["name"].dtype.kind == "U"
+        and all(one.dtype.kind in "iuf" and np.isfinite(one).all() for one in numbers)
+        and all(arrays[name].dtype.kind in "iu" and (arrays[name] > 0).all() for name in ("width", "height"))
+        and (seen.ndim, seen.shape[1:], seen.dtype.kind) == (2, (2,), "i")
+        and (not len(seen) or ((seen >= 0) & (seen < (count, len(points)))).all())
+    )
+    if not fits:
+        raise InputError(f"{path} is not a scene written by sdgmnet: reconstruct the photos again.")
+    columns = zip(*(arrays[name] for name in View._fields), strict=True)
+    views = (View(str(name), int(width), int(height), *cameras) for name, width, height, *cameras in columns)
+    return SparseScene(tuple(views), points, seen)

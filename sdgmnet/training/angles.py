@@ -1,7 +1,6 @@
 """The angles at the end of a run: what Fig. 2 is drawn from, and the figures to hold against the authors' logs."""
 
 import copy
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from sdgmnet.arrays import read_arrays
 from sdgmnet.data.batches import PairSampler
 from sdgmnet.distributed import ALONE, World
 from sdgmnet.encoders import Encoder
@@ -41,10 +41,18 @@ class Angles:
     @staticmethod
     def load(path: Path | str) -> "Angles":
         try:
-            with np.load(path, allow_pickle=False) as content:
-                return Angles(content["theta_pos"], content["theta_neg"], content["moments"])
-        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            content = read_arrays(path, ["theta_pos", "theta_neg", "moments"])
+        except InputError as error:
             raise InputError(f"{path} does not hold the angles of a finished run ({error}).") from error
+        found = Angles(**content)
+        fits = (
+            found.theta_pos.ndim == 1
+            and found.theta_pos.shape == found.theta_neg.shape
+            and found.moments.shape == (3, 2)
+        )
+        if not fits or not all(one.dtype.kind == "f" and np.isfinite(one).all() for one in content.values()):
+            raise InputError(f"{path} does not hold the angles of a finished run.")
+        return found
 
     def summary(self, config: TrainConfig) -> dict[str, Any]:
         """Moments and skewness of the angles, and the share of triplets beyond the margin; nothing of fewer than two."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from sdgmnet.arrays import reason_of
 from sdgmnet.errors import InputError
 from sdgmnet.files import new_file
 
@@ -58,9 +59,11 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         if damaged:
             raise zipfile.BadZipFile(f"bad checksum of {damaged}")
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(content, dict) or type(content.get("step")) is not int or content["step"] < 0:
+            raise ValueError("it does not say its step")
         return content
     except Exception as error:  # torch raises many kinds for a broken file; all mean the same here
-        raise InputError(f"{path} is damaged ({error}).") from error
+        raise InputError(f"{path} is damaged ({reason_of(error)}).") from error
 
 
 def ranks_of(state: dict[str, Any]) -> int:

@@ -5,7 +5,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from sdgmnet.data.augmentation import Augmentation
 from sdgmnet.data.pools import Balance
@@ -22,6 +22,7 @@ EncoderName = Literal["sdgmnet", "l2net", "tfeat"]
 Initialisation = Literal["torch", "orthogonal"]
 
 PAPER_ITERATIONS = 200_000
+MOST = 10**12  # of anything that is counted: more is a slip, and no float
 SDGM_MARGIN = 0.6
 EPOCHS = 200  # an epoch is 1/200 of a run, whatever its length
 # What may change between the parts of a run without changing its bits.
@@ -127,7 +128,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():
-            _demand(not isinstance(value, float) or math.isfinite(value), name, "must be a finite number", str(value))
+            if isinstance(value, float) and not math.isfinite(value):
+                raise InputError(f"--{name.replace('_', '-')} must be a finite number, not {value}.")
         _demand(
             is_loss_name(self.loss), "loss", f"must be one of {', '.join(LOSSES)}, pml:NAME or FILE.py:NAME", self.loss
         )
@@ -157,14 +159,16 @@ class TrainConfig:
         )
         self._check_encoder()
         for name in ("iterations", "batch_size"):
-            _demand(getattr(self, name) >= 1, name, "must be at least 1", getattr(self, name))
+            value = getattr(self, name)
+            _demand(1 <= value <= MOST, name, f"must be at least 1 and at most {MOST}", value)
         for name in ("threads", "chunk_size", "evaluations", "evaluation_pairs", "checkpoint_every"):
             value = getattr(self, name)
-            _demand(value is None or value >= 1, name, "must be at least 1", value)
+            _demand(value is None or 1 <= value <= MOST, name, f"must be at least 1 and at most {MOST}", value)
         _demand(
             self.batch_size >= 2, "batch_size", "must be at least 2, so that each pair has a negative", self.batch_size
         )
         _demand(0 <= self.seed < 2**63, "seed", "must be in [0, 2^63)", self.seed)
+        _demand(self.decay is None or 0 <= self.decay < 1, "decay", "must lie in [0, 1)", self.decay)
         _demand(self.learning_rate > 0, "learning_rate", "must be positive", self.learning_rate)
         _demand(0 <= self.momentum < 1, "momentum", "must lie in [0, 1)", self.momentum)
         _demand(0 <= self.dampening < 1, "dampening", "must lie in [0, 1)", self.dampening)
@@ -244,7 +248,25 @@ class TrainConfig:
         fields: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in content.items()
         }
+        for name, hint in get_type_hints(TrainConfig).items():
+            if name in fields and not _is_of(fields[name], hint):
+                raise InputError(f"{path} gives {name} as {str(fields[name])[:60]!r}, which it cannot be.")
         return TrainConfig(**fields)
+
+
+def _is_of(value: Any, hint: Any) -> bool:
+    """Whether what JSON held can be a field of this type. A whole number is a number too, true and false are not."""
+    if get_origin(hint) is Literal:
+        return value in get_args(hint) and isinstance(value, str)
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
+    if get_args(hint):  # one of several
+        return any(_is_of(value, one) for one in get_args(hint))
+    if hint is float and type(value) is int:
+        return abs(value) <= MOST
+    if hint is int:
+        return type(value) is int
+    return isinstance(value, hint)
 
 
 def differences(saved: TrainConfig, given: TrainConfig) -> dict[str, tuple[Any, Any]]:

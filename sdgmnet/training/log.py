@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sdgmnet.errors import InputError
+from sdgmnet.files import parse_json
 
 
 class RunLog:
@@ -39,5 +40,10 @@ def read_log(path: Path | str, kind: str) -> list[dict[str, Any]]:
     path = Path(path)
     if not path.exists():
         raise InputError(f"{path} does not exist: give the log.jsonl of a run.")
-    lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    try:
+        lines = [parse_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path} is not the log of a run ({error}): give the log.jsonl of a run.") from error
+    if not all(isinstance(line, dict) and {"kind", "step"} <= set(line) for line in lines):
+        raise InputError(f"{path} is not the log of a run: a line is an object with its kind and its step.")
     return [line for line in lines if line["kind"] == kind]

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from sdgmnet.arrays import reason_of
 from sdgmnet.data.patchset import PatchSet, scene_of, some_pairs, together
 from sdgmnet.data.sources import Sources, open_sources
 from sdgmnet.distributed import Lost, SaidByTheFirst, World, open_world, was_restarted
@@ -125,8 +126,11 @@ def _settled(config: TrainConfig) -> TrainConfig:
 
 
 def _refuse_old_run(out: Path) -> None:
-    if (out / "config.json").exists() or checkpoints(out / "checkpoints"):
+    """A run that was killed before its configuration was written has made no step: it is simply begun again."""
+    if (out / "config.json").exists():
         raise InputError(f"{out} already holds a run: add --resume to go on with it, or choose another -o.")
+    if any(not path.stem.endswith("-000000000") for path in checkpoints(out / "checkpoints")):
+        raise InputError(f"{out} already holds a run, but without its config.json: choose another -o.")
 
 
 def _demand_saved_config(given: TrainConfig, out: Path, console: Console, ranks: int) -> None:
@@ -160,16 +164,15 @@ def _begin(run: Run, sources: Sources, out: Path) -> RunLog:
 def _restore(run: Run, sources: Sources, out: Path, console: Console) -> RunLog | None:
     """The first rank reads, all get the same."""
     world = run.world
-    read = world.lead(lambda: _read(sources, out, console))
-    state: dict[str, Any] = world.tell(read[0] if read is not None else {})
-    run.restore(state)
+    state: dict[str, Any] = world.tell(world.lead(lambda: _read(sources, out, console)) or {})
+    log_bytes = world.alike(lambda: _take_over(run, state, out))
     if (ranks := ranks_of(state)) != world.size:
         console.print(f"Begun by {ranks} ranks, going on with {world.size}: equal up to rounding, not bit for bit.")
     console.print(f"Resuming at step {run.step} of {run.config.iterations}.")
-    return None if read is None else read[1]
+    return world.lead(lambda: RunLog(out / "log.jsonl", keep_bytes=log_bytes))
 
 
-def _read(sources: Sources, out: Path, console: Console) -> tuple[dict[str, Any], RunLog]:
+def _read(sources: Sources, out: Path, console: Console) -> dict[str, Any]:
     if read_json(out / "data.json") != fingerprints(sources):
         names = ", ".join(patchset.name for patchset in [*sources.train, *sources.test])
         raise InputError(
@@ -178,7 +181,20 @@ def _read(sources: Sources, out: Path, console: Console) -> tuple[dict[str, Any]
     state, complaints = load_checkpoint(out / "checkpoints")
     for complaint in complaints:
         console.print(f"[yellow]{complaint} Using the one before.[/]")
-    return state, RunLog(out / "log.jsonl", keep_bytes=state["log_bytes"])
+    return state
+
+
+def _take_over(run: Run, state: dict[str, Any], out: Path) -> int:
+    """The run as it was; returns how much of its log counts."""
+    try:
+        run.restore(state)
+        ranks_of(state)
+        return int(state["log_bytes"])
+    except Exception as error:  # a checkpoint of another kind fails in whatever way its content leads to
+        raise InputError(
+            f"the checkpoint of step {state['step']} in {out} does not fit the run ({reason_of(error)}): start anew in "
+            "another folder."
+        ) from error
 
 
 def _save(run: Run, log: RunLog | None, out: Path) -> None:
@@ -220,7 +236,8 @@ def _iterate(
             if log is None:
                 raise SaidByTheFirst(Interrupted.exit_code)
             where = f"stopped at step {run.step} of {config.iterations}"
-            raise Interrupted(f"{where}; go on with: sdgmnet train -o {out} --resume")
+            own = "" if own_file(config.loss) is None else f" --loss {config.loss}"
+            raise Interrupted(f"{where}; go on with: sdgmnet train -o {out} --resume{own}")
 
 
 def _count(run: Run, value: float) -> None:

@@ -311,3 +311,21 @@ def test_tensorboard(config: TrainConfig, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     train(replace(config, tensorboard=True), tmp_path / "run", console=QUIET)
     assert list((tmp_path / "run/tensorboard").glob("events*"))
+
+
+def test_a_run_killed_before_its_configuration_was_written_is_begun_again(config: TrainConfig, tmp_path: Path) -> None:
+    train(config, tmp_path / "whole", console=QUIET)
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    (tmp_path / "run/checkpoints/checkpoint-000000000.pt").write_bytes(b"of a run that never began")
+    (tmp_path / "run/log.jsonl").write_text("")
+    train(config, tmp_path / "run", console=QUIET)
+    same = [(tmp_path / name / "last.safetensors").read_bytes() for name in ("whole", "run")]
+    assert same[0] == same[1]
+
+
+def test_a_checkpoint_that_does_not_fit_the_run_is_refused(config: TrainConfig, tmp_path: Path) -> None:
+    train(config, tmp_path / "run", console=QUIET)
+    for path in (tmp_path / "run/checkpoints").glob("*.pt"):
+        torch.save({"step": 3, "encoder": {}}, path)
+    with pytest.raises(InputError, match="does not fit the run"):
+        train(TrainConfig.load(tmp_path / "run/config.json"), tmp_path / "run", resume=True, console=QUIET)

@@ -1,0 +1,19 @@
+"""What the slow suites measured, as one table: reports/trust/faults.md (or in the folder that SDGMNET_REPORTS names)."""
+
+import json
+import os
+from pathlib import Path
+
+from sdgmnet.report import markdown
+
+FOLDER = Path(os.environ.get("SDGMNET_REPORTS", Path(__file__).parents[2] / "reports" / "trust"))
+
+
+def record(kind: str, fault: str, passed: int, of: int, remark: str = "") -> None:
+    """One line of the table, kept over runs until the same fault is tried again."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    kept = FOLDER / "faults.json"
+    lines = json.loads(kept.read_text()) if kept.exists() else {}
+    lines[f"{kind}, {fault}"] = [kind, fault, f"{passed}/{of}", remark]
+    kept.write_text(json.dumps(dict(sorted(lines.items())), indent=2) + "\n")
+    (FOLDER / "faults.md").write_text(markdown(["job", "fault", "passed", "remark"], list(lines.values())))

@@ -1,0 +1,147 @@
+"""Disks that are full or read-only, and two processes in one place: a sentence and exit code 2, and what was there stays."""
+
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.trust.jobs import JOBS, Job, unfinished
+from tests.trust.nursery import Ended, Nursery, nursery
+from tests.trust.reports import record
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are watched through /proc"),
+]
+SIZES = 12
+SPARE = 1 << 16
+OLD = "an old file of somebody's\n"
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    with nursery(tmp_path_factory.mktemp("nursery")) as opened:
+        yield opened
+
+
+@contextmanager
+def disk(place: Path, size: int) -> Iterator[Path]:
+    """A disk of so many bytes in memory."""
+    place.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(f"a small disk cannot be mounted here: {made.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def change(place: Path, options: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{options}", str(place)], check=True)
+
+
+def used(place: Path) -> int:
+    found = os.statvfs(place)
+    return (found.f_blocks - found.f_bfree) * found.f_frsize
+
+
+def prepared(name: str, folder: Path) -> Job:
+    if name == "data photos":
+        pytest.importorskip("pycolmap", reason="photos are reconstructed by pycolmap")
+    (folder / "inputs").mkdir()
+    JOBS[name].prepare(folder / "inputs")
+    return JOBS[name]
+
+
+def demand_sentence(ended: Ended, *words: str) -> None:
+    assert ended.code == 2, ended.said
+    assert "Traceback" not in ended.said
+    assert any(word in ended.said.lower() for word in words), ended.said
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_disk_gets_full_at_every_writing_step(name: str, runner: Nursery, tmp_path: Path) -> None:
+    job, inputs, most = prepared(name, tmp_path), tmp_path / "inputs", 0
+    with disk(tmp_path / "large", 1 << 30) as large:
+
+        def look(so_far: float) -> bool:
+            nonlocal most
+            most = max(most, used(large))
+            return False
+
+        undisturbed = runner.run(job.start(inputs, large / "out"), look)
+        assert undisturbed.code == 0, undisturbed.said
+        result = job.result(large / "out")
+    refused, passed = 0, 0
+    try:
+        for number in range(SIZES):
+            size = max(1 << 14, round(most * (number + 0.5) / SIZES) // 4096 * 4096)
+            with disk(tmp_path / f"small{number}", size) as small:
+                (small / "old.txt").write_text(OLD)
+                ended = runner.run(job.start(inputs, small / "out"))
+                if ended.code:
+                    demand_sentence(ended, "disk is full")
+                    refused += 1
+                if (small / "out").exists():
+                    job.whole(small / "out")
+                assert (small / "old.txt").read_text() == OLD
+                change(small, f"size={most + (64 << 20)}")
+                again = runner.run(job.again(inputs, small / "out"))
+                assert again.code == 0, again.said
+                assert job.result(small / "out") == result
+                assert unfinished(small / "out") == []
+                passed += 1
+    finally:
+        record(
+            name,
+            "disk full",
+            passed,
+            SIZES,
+            f"{refused} of {SIZES} sizes were too small; {most / 1e6:.1f} MB are needed",
+        )
+    assert refused >= SIZES // 2
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_read_only_disk(name: str, runner: Nursery, tmp_path: Path) -> None:
+    job, inputs = prepared(name, tmp_path), tmp_path / "inputs"
+    with disk(tmp_path / "disk", 1 << 28) as place:
+        (place / "old.txt").write_text(OLD)
+        change(place, "ro")
+        demand_sentence(runner.run(job.start(inputs, place / "out")), "read-only")
+        assert [path.name for path in place.iterdir()] == ["old.txt"]
+    record(name, "read-only folder", 1, 1)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_two_processes_on_one_folder(name: str, runner: Nursery, tmp_path: Path) -> None:
+    """Either may be refused, and neither disturbs the other."""
+    job, inputs, out, ends = prepared(name, tmp_path), tmp_path / "inputs", tmp_path / "out", list[Ended]()
+    undisturbed = runner.run(job.start(inputs, tmp_path / "undisturbed"))
+    assert undisturbed.code == 0, undisturbed.said
+    (tmp_path / "other").mkdir()
+    with nursery(tmp_path / "other") as second:
+        threads = [
+            threading.Thread(target=lambda one=one: ends.append(one.run(job.start(inputs, out))))
+            for one in (runner, second)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(end.code for end in ends) in ([0, 0], [0, 2]), [end.said for end in ends]
+    for end in ends:
+        if end.code:
+            demand_sentence(end, "another", "already", "in use")
+    assert job.result(out) == job.result(tmp_path / "undisturbed")
+    assert unfinished(out) == []
+    record(
+        name, "two processes at once", 1, 1, "one was refused" if any(end.code for end in ends) else "both ended well"
+    )
