@@ -95,7 +95,9 @@ def test_cut_off_map_is_said(rendered: Rendered, tmp_path: Path) -> None:
 
 
 def test_too_little_is_said(rendered: Rendered, tmp_path: Path) -> None:
-    save_scene(rendered.scene._replace(views=rendered.scene.views[:1]), tmp_path / "scene.npz")
+    seen = rendered.scene.observations
+    alone = rendered.scene._replace(views=rendered.scene.views[:1], observations=seen[seen[:, 0] == 0])
+    save_scene(alone, tmp_path / "scene.npz")
     with pytest.raises(InputError, match="holds 1 photo: depth needs at least two"):
         estimate_depths(tmp_path)
     save_scene(rendered.scene, tmp_path / "scene.npz")
