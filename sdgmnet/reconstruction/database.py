@@ -71,7 +71,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
     try:
         connection.execute("PRAGMA synchronous = NORMAL")
         yield connection
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # damaged names, even within sqlite's own messages
         if "disk is full" in str(error):
             raise InputError(f"{path} cannot be written, the disk is full: free some space and run again.") from error
         raise InputError(

@@ -412,6 +412,16 @@ def test_databases_that_are_none(change: str, tmp_path: Path) -> None:
         database.count_verified(opened)
 
 
+def test_a_database_whose_words_are_no_text(tmp_path: Path) -> None:
+    """sqlite names a table in its complaint, and Python cannot read the complaint."""
+    make_database(tmp_path)
+    path = tmp_path / "database.db"
+    content = path.read_bytes().replace(b"tableimagesimages", b"tableim\xca\xcaesimages")
+    path.write_bytes(content.replace(b"CREATE TABLE images", b"CREATE TABBE images"))
+    with pytest.raises(InputError, match="not a database"), database.opened(path) as opened:
+        database.image_ids(opened)
+
+
 @pytest.mark.parametrize("content", [[1], {"step": "4"}, {"step": -1}, {}, torch.ones(2)])
 def test_checkpoints_without_a_step(content: object, tmp_path: Path) -> None:
     torch.save(content, tmp_path / "checkpoint-000000004.pt")
