@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow lint wheel-test clean
+.PHONY: demo test test-slow lint fuzz soak wheel-test clean
 
 demo: $(READY)
 	$(BIN)/sdgmnet demo -o demo
@@ -19,6 +19,13 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Mutated files through every reader, and twenty minutes of everything in one process: docs/reliability.md.
+fuzz: $(READY)
+	$(BIN)/python -m tests.trust.fuzz --count 100000 -o reports/trust
+
+soak: $(READY)
+	$(BIN)/python -m tests.trust.soak --minutes 20
 
 # The built wheel in a clean environment, outside the repository.
 wheel-test: $(READY)

@@ -15,5 +15,6 @@ def record(kind: str, fault: str, passed: int, of: int, remark: str = "") -> Non
     kept = FOLDER / "faults.json"
     lines = json.loads(kept.read_text()) if kept.exists() else {}
     lines[f"{kind}, {fault}"] = [kind, fault, f"{passed}/{of}", remark]
-    kept.write_text(json.dumps(dict(sorted(lines.items())), indent=2) + "\n")
+    lines = dict(sorted(lines.items()))
+    kept.write_text(json.dumps(lines, indent=2) + "\n")
     (FOLDER / "faults.md").write_text(markdown(["job", "fault", "passed", "remark"], list(lines.values())))
