@@ -284,37 +284,44 @@ def test_threads_stay_where_ranks_stay(blobs: PatchSet, tmp_path: Path) -> None:
 # ---- the paper's encoder
 
 
-def follow_sdgmnet(double: bool) -> dict[str, Any]:
+def follow_sdgmnet(folder: Path, double: bool) -> dict[str, Any]:
     """Dropout 0.3, the paper's augmentation, 10 steps of warm-up and 10 after it, on real patches."""
     config = TrainConfig(
-        iterations=100, batch_size=64, seed=5, threads=1, engine="native", learning_rate=0.01, decay=0.9, chunk_size=64,
+        iterations=100, batch_size=16, seed=5, threads=1, engine="native", learning_rate=0.01, decay=0.9, chunk_size=64,
         init="sdgmnet",
     )  # fmt: skip
     if double:
         config = replace(config, batch_size=8, engine="eager", init=None)
-    run = start(config, [read_demo()[0]], world=world_of("world"))
+    run = start(config, [PatchSet.open(folder)], world=world_of("world"))
     run = in_float64(run) if double else run
     losses = [iterate_once(run) for _ in range(STEPS)]
-    return {"losses": losses, "weights": run.encoder.state_dict(), "statistics": run.loss.state_dict()}
+    return {
+        "losses": losses,
+        "weights": dict(run.encoder.named_parameters()),
+        "buffers": dict(run.encoder.named_buffers()),
+        "statistics": run.loss.state_dict(),
+    }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("double", [False, True], ids=["float32 from trained weights", "float64 from scratch"])
-def test_the_papers_encoder_by_two_and_four_ranks(double: bool) -> None:
+def test_the_papers_encoder_by_two_and_four_ranks(double: bool, tmp_path: Path) -> None:
     """Figures of docs/distributed.md, with -s. In float32 from scratch a single process with other chunks drifts as far."""
     torch.set_num_threads(1)
-    alone = follow_sdgmnet(double)
+    read_demo()[0].save(tmp_path / "demo")
+    alone = follow_sdgmnet(tmp_path / "demo", double)
     for size in (2, 4):
-        ranks = run_ranks(size, follow_sdgmnet, double)
+        ranks = run_ranks(size, follow_sdgmnet, tmp_path / "demo", double)
         losses = max(abs(one - other) for one, other in zip(alone["losses"], ranks[0]["losses"], strict=True))
-        weights, statistics = (
+        weights, buffers, statistics = (
             max((alone[part][key].double() - it.double()).abs().max().item() for key, it in ranks[0][part].items())
-            for part in ("weights", "statistics")
+            for part in ("weights", "buffers", "statistics")
         )
-        kind = "float64" if double else "float32"
-        print(f"{kind}, k = {size}: losses {losses:.1e}, weights {weights:.1e}, statistics {statistics:.1e}")
+        found = f"losses {losses:.1e}, weights {weights:.1e}, buffers {buffers:.1e}, statistics {statistics:.1e}"
+        print(f"{'float64' if double else 'float32'}, k = {size}: {found}")
         assert max(losses, weights, statistics) < 1e-5
+        assert buffers < 1e-4  # BatchNorm's: features of some size, over 16 patches a side
         for rank in ranks:
             assert rank["losses"] == ranks[0]["losses"]
-            for part in ("weights", "statistics"):
+            for part in ("weights", "buffers", "statistics"):
                 assert all(torch.equal(it, ranks[0][part][key]) for key, it in rank[part].items())
