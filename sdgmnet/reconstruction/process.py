@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from sdgmnet.errors import InputError, Stopped
 
 LAST_LINES = 12  # of a failed step's log, shown to the user
 DISK_FULL = ("disk is full", "No space left on device")  # SQLite's words, and the system's
+PR_SET_PDEATHSIG = 1  # of Linux' prctl
 GLANCE = 0.5  # seconds between looks at how far a step is
 SHARE = 20  # or so many times as long as a look takes
 
@@ -70,6 +72,14 @@ def _wait(child: "subprocess.Popen[bytes]", watch: Callable[[], None] | None) ->
             pause = max(GLANCE, SHARE * (time.monotonic() - began))
 
 
+def _killed_with_parent() -> None:
+    """Linux kills the child itself, even while a library computes and holds the interpreter; elsewhere the thread must do."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _end_with_parent() -> None:
     with contextlib.suppress(OSError):
         os.read(0, 1)  # returns only when the parent is gone
@@ -77,6 +87,7 @@ def _end_with_parent() -> None:
 
 
 def _serve(step: str, answer: Path, arguments: dict[str, Any]) -> None:
+    _killed_with_parent()
     import cv2  # noqa: F401  before pycolmap: the other way round, writing a PNG later aborts the process
 
     threading.Thread(target=_end_with_parent, daemon=True).start()

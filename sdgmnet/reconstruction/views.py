@@ -61,7 +61,10 @@ def save_scene(scene: SparseScene, path: Path | str) -> None:
 
 
 def load_scene(path: Path | str) -> SparseScene:
-    arrays = read_arrays(path, [*View._fields, "points", "observations"])
+    try:
+        arrays = read_arrays(path, [*View._fields, "points", "observations"])
+    except InputError as error:
+        raise InputError(f"{path} is not a scene written by sdgmnet: reconstruct the photos again ({error})") from error
     count, points = arrays["name"].size, arrays["points"]
     shapes = dict.fromkeys(("name", "width", "height"), (count,)) | {
         "intrinsics": (count, 3, 3),

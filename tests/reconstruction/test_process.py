@@ -1,5 +1,10 @@
+import contextlib
 import os
+import signal
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -62,3 +67,31 @@ def test_a_step_is_watched_while_it_runs(tmp_path: Path) -> None:
     looks: list[bool] = []
     run_alone(f"{HERE}:wait", tmp_path / "log.txt", watch=lambda: looks.append(True))
     assert looks
+
+
+def holds_the_interpreter(mark: str) -> None:
+    Path(mark).write_text(str(os.getpid()))
+    sum(iter(int, 1))  # no other thread gets a turn
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a thread ends the step, once it gets its turn")
+def test_a_step_dies_with_its_parent_even_while_a_library_holds_the_interpreter(tmp_path: Path) -> None:
+    words = f"from pathlib import Path; from sdgmnet.reconstruction.process import run_alone; run_alone('{HERE}:"
+    words += f"holds_the_interpreter', Path({str(tmp_path / 'log.txt')!r}), mark={str(tmp_path / 'mark')!r})"
+    parent = subprocess.Popen([sys.executable, "-c", words], cwd=Path(__file__).parents[2])
+    wait_until(lambda: (tmp_path / "mark").exists() and (tmp_path / "mark").read_text() != "")
+    step = int((tmp_path / "mark").read_text())
+    parent.kill()
+    parent.wait()
+    try:
+        wait_until(lambda: not Path(f"/proc/{step}").exists())
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(step, signal.SIGKILL)
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)

@@ -86,6 +86,23 @@ def test_fuzzer_sees_every_kind_of_escape(read: object, said: str, monkeypatch: 
     assert not Path("/tmp/sdgmnet-escape").exists()
 
 
+@pytest.mark.parametrize(
+    ("target", "seed", "number"),
+    [
+        ("colmap database", 3, 537),
+        ("colmap database", 3, 1119),
+        ("configuration and logs", 2, 190),
+        ("colmap cameras", 1, 61),
+    ],
+)
+def test_inputs_that_once_escaped(target: str, seed: int, number: int, tmp_path: Path) -> None:
+    write_valid(target, tmp_path)
+    name, content = mutated_input(target, seed, number)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError):
+        TARGETS[target].read(tmp_path)
+
+
 # Pictures
 
 
