@@ -16,7 +16,7 @@ from sdgmnet.files import read_json, write_json, write_text
 from sdgmnet.handcrafted import SIFT_VARIANT, sift
 from sdgmnet.paper import table1 as first
 from sdgmnet.paper.groups import Group, open_groups
-from sdgmnet.paper.methods import METHODS, SMALL_SETTINGS, demand_methods
+from sdgmnet.paper.methods import METHODS, demand_methods
 from sdgmnet.paper.plan import (
     Budget,
     DescribeFn,
@@ -34,8 +34,8 @@ from sdgmnet.paper.results import WAY_NAMES, WAYS, Cells, Result, by_group
 from sdgmnet.report import Section, markdown, print_table
 from sdgmnet.training.config import EPOCHS, PAPER_ITERATIONS
 
-SMALL = Budget(iterations=400, batch_size=256, checkpoints=20, checkpoint_pairs=4000, small=True)
-FULL = Budget(iterations=PAPER_ITERATIONS, batch_size=None, checkpoints=EPOCHS, checkpoint_pairs=None, small=False)
+SMALL = Budget(iterations=400, batch_size=256, checkpoints=20, checkpoint_pairs=4000)
+FULL = Budget(iterations=PAPER_ITERATIONS, batch_size=None, checkpoints=EPOCHS, checkpoint_pairs=None)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,6 @@ class PlanArguments:
             self.batch_size or given.batch_size,
             given.checkpoints,
             self.checkpoint_pairs or given.checkpoint_pairs,
-            given.small,
         )
 
     def opened(self) -> list[Group]:
@@ -144,7 +143,6 @@ def deliver_table1(arguments: Table1Arguments, groups: Sequence[Group], lines: S
         kind: ", ".join(METHODS[line.method].label for line in lines if METHODS[line.method].preset == kind)
         for kind in ("native", "sdgm")
     }
-    changed = {METHODS[name].label: settings for name, settings in SMALL_SETTINGS.items() if budget.small}
     sentences = [
         f"FPR@95 in %, lower is better. {arguments.data_sentence(groups)}",
         f"{budget.sentence()}.",
@@ -152,7 +150,6 @@ def deliver_table1(arguments: Table1Arguments, groups: Sequence[Group], lines: S
         if presets["native"]
         else "",
         f"All as SDGMNet, only the loss differs: {presets['sdgm']}." if presets["sdgm"] else "",
-        f"Changed at this scale: {json.dumps(changed)}." if changed else "",
         f"SIFT: {SIFT_VARIANT}; on all pairs." if any(line.method == "sift" for line in lines) else "",
         "± is the standard deviation over the seeds.",
     ]

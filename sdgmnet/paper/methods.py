@@ -1,7 +1,7 @@
 """The methods of Table 1 and the frameworks of Fig. 6 (c): what they are called, and which recipe trains them."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sdgmnet.errors import InputError
 
@@ -27,9 +27,6 @@ METHODS = {
 
 # Fig. 6 (c): self weights, each trained with -PA and +PA. The last one with +PA is SDGMNet.
 ABLATION = {"theta": "&θ", "s": "&s", "l2": "&l₂", "af": "&AF"}
-
-# What a small run needs otherwise than its recipe says, by method; stated in captions.
-SMALL_SETTINGS: dict[str, dict[str, Any]] = {}
 
 
 def demand_methods(names: Sequence[str]) -> list[str]:

@@ -23,7 +23,7 @@ from sdgmnet.data.sources import Sources
 from sdgmnet.errors import InputError, Interrupted, TrainingStopped
 from sdgmnet.files import read_json
 from sdgmnet.paper.groups import Group
-from sdgmnet.paper.methods import METHODS, SMALL_SETTINGS
+from sdgmnet.paper.methods import METHODS
 from sdgmnet.paper.progress import Board, duration, say
 from sdgmnet.paper.results import FILE, Result, best, last_ten, mean_of, read_result
 from sdgmnet.training.checkpoint import run_lock
@@ -46,7 +46,6 @@ class Budget:
     batch_size: int | None  # None: each recipe's own
     checkpoints: int  # evaluations along a run
     checkpoint_pairs: int | None  # of all test scenes together, at each of them; None: all pairs
-    small: bool  # whether SMALL_SETTINGS apply
 
     def sentence(self) -> str:
         batch = "each method's own batch size" if self.batch_size is None else f"N = {self.batch_size}"
@@ -94,6 +93,17 @@ class Planned:
         known = sorted((out / "runs").glob(f"*-{self.digest()}"))
         return known[0] if known else self.folder(out)
 
+    def result(self, out: Path) -> Result | None:
+        """None where the run is not finished. The digest is blind to a default that has changed since: looked for here."""
+        folder, today = self.find(out), json.loads(json.dumps(asdict(self.config)))
+        result = read_result(folder, self.digest())
+        for name, value in ({} if result is None else result.config).items():
+            if today.get(name, value) != value:
+                raise InputError(
+                    f"{folder} was trained with {name} = {value}, which is {today[name]} today: move it away to train it again."
+                )
+        return result
+
     def sources(self) -> Sources:
         return Sources(list(self.train.train), [one for group in self.tests for one in group.test])
 
@@ -108,7 +118,7 @@ def plan_run(
     seed: int,
     **overrides: Any,
 ) -> Planned:
-    """The recipe in the budget. `overrides` are settings that a sweep varies. What is no row of Table 1 varies SDGMNet."""
+    """The recipe in the budget. `overrides` are settings that a sweep varies."""
     tests = tuple(one for one in groups if one.name != group.name)
     sets, most = sum(len(one.test) for one in tests), max(one.pairs for one in tests)
     settings: dict[str, Any] = {
@@ -119,7 +129,6 @@ def plan_run(
         "data": tuple(folder for one in groups for folder in one.folders),
         "holdout": tuple(one.name for other in tests for one in other.test),
         **({} if budget.batch_size is None else {"batch_size": budget.batch_size}),
-        **(SMALL_SETTINGS.get(method if method in METHODS else "sdgmnet", {}) if budget.small else {}),
         **overrides,
     }
     return Planned(method, replace(settings_of(recipe, preset), **settings), group, tests)
@@ -160,7 +169,7 @@ def seconds_per_iteration(runs: Sequence[Planned], out: Path) -> dict[tuple[str,
             found.setdefault(key, []).append(content["seconds_per_iteration"])
     rates = {key: float(np.median(many)) for key, many in found.items()}
     for one in runs:
-        if pace_key(one.config) not in rates and read_result(one.find(out), one.digest()) is None:
+        if pace_key(one.config) not in rates and one.result(out) is None:
             rates[pace_key(one.config)] = time_steps(one)
     return rates
 
@@ -185,7 +194,7 @@ def unique_runs(runs: Sequence[Planned]) -> list[Planned]:
 
 
 def missing(runs: Sequence[Planned], out: Path) -> list[Planned]:
-    return [one for one in runs if read_result(one.find(out), one.digest()) is None]
+    return [one for one in runs if one.result(out) is None]
 
 
 def announce(runs: Sequence[Planned], out: Path, rates: dict[tuple[str, int], float], console: Console) -> None:
@@ -239,7 +248,7 @@ def run_plan(
 
 
 def _finished(one: Planned, out: Path) -> Result:
-    result = read_result(one.find(out), one.digest())
+    result = one.result(out)
     if result is None:
         raise InputError(f"{one.find(out)} went away while the plan was run: start the same command again.")
     return result

@@ -23,7 +23,7 @@ from sdgmnet.training.run import Diverged, Run
 from tests.conftest import blob_patches
 
 QUIET = Console(quiet=True)
-TINY = Budget(iterations=3, batch_size=8, checkpoints=3, checkpoint_pairs=60, small=True)
+TINY = Budget(iterations=3, batch_size=8, checkpoints=3, checkpoint_pairs=60)
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +109,18 @@ def test_what_is_finished_is_not_trained_again(
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
     more = [*two(groups), plan_method("tfeat", groups[1], groups, TINY, 0)]
     assert run(more, out)[:2] == first and trainings == [more[2].folder(out).name]
+
+
+def test_a_run_of_other_defaults_is_not_taken(groups: list[Group], whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "copy"
+    shutil.copytree(whole, out)
+    one = two(groups)[0]
+    path = one.find(out) / "result.json"
+    content = json.loads(path.read_text())
+    content["config"] = {**content["config"], "momentum": 0.5, "a setting of old": 1}
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"was trained with momentum = 0\.5, which is 0\.9 today: move it away"):
+        run(two(groups), out)
 
 
 def test_an_interrupted_plan_goes_on_to_the_same_results(
