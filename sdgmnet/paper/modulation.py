@@ -203,9 +203,12 @@ def draw_modulations(modulations: Sequence[Modulation], angles: Angles, stem: Pa
         return save_print(figure, stem)
 
 
-def folded(label: str, letters: int = 17) -> str:
+def folded(label: str, letters: int = 20) -> str:
     """A name beside a panel, in lines that fit its height; of a file only the file's name."""
-    return "\n".join(textwrap.wrap(label.rpartition("/")[2].replace(",", ", "), letters))
+    name = label.rpartition("/")[2]
+    if len(name) > letters:
+        name = name.replace(":", ": ").replace(",", ", ")
+    return "\n".join(textwrap.wrap(name, letters))
 
 
 def curve_panel(axis: Axes, one: Modulation, curves: np.ndarray, sample: np.ndarray, colour: str) -> None:
