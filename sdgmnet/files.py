@@ -145,7 +145,12 @@ def read_json(source: Path | str) -> Any:
 def parse_json(text: str) -> Any:
     """Of any text, or ValueError."""
     try:
-        return json.loads(text, parse_constant=_no_number)
+        content = json.loads(text, parse_constant=_no_number)
+        if (
+            "\\u" in text
+        ):  # half a character, which nothing can write; but a file's name may hold bytes that are no text
+            json.dumps(content, ensure_ascii=False).encode(errors="surrogateescape")
+        return content
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 

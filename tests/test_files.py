@@ -152,6 +152,15 @@ def test_text_and_json_round_trip(tmp_path: Path) -> None:
     assert (tmp_path / "a.json").read_text(encoding="utf-8").endswith("}\n")
 
 
+def test_half_a_character_is_refused_and_bytes_of_a_file_name_are_not(tmp_path: Path) -> None:
+    named = os.fsdecode(b"\xff.png")
+    write_json(tmp_path / "a.json", [named, "é\U0001f600"])
+    assert read_json(tmp_path / "a.json") == [named, "é\U0001f600"]
+    (tmp_path / "b.json").write_text('["\\ud800"]')
+    with pytest.raises(InputError, match=r"b\.json is not valid JSON"):
+        read_json(tmp_path / "b.json")
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_numbers_that_json_does_not_know_are_refused(tmp_path: Path, value: float) -> None:
     write_json(tmp_path / "a.json", {"old": 1})

@@ -331,7 +331,10 @@ def fingerprint(patchset: PatchSet) -> str:
     for array in (patchset.point_id, patchset.test_pairs, patchset.conflicts):
         digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
     if patchset.observations is not None:  # which patches may be in a batch together, and which were detected
-        digest.update(f"{scene_of(patchset)}".encode() + np.ascontiguousarray(together(patchset)).tobytes())
+        digest.update(
+            f"{scene_of(patchset)}".encode(errors="surrogateescape")
+            + np.ascontiguousarray(together(patchset)).tobytes()
+        )
         if "detected" in (patchset.observations.dtype.names or ()):
             digest.update(np.ascontiguousarray(patchset.observations["detected"]).tobytes())
     for row in np.linspace(0, len(patchset) - 1, min(1000, len(patchset)), dtype=np.int64):

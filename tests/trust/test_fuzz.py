@@ -93,6 +93,7 @@ def test_fuzzer_sees_every_kind_of_escape(read: object, said: str, monkeypatch: 
         ("colmap database", 3, 1119),
         ("configuration and logs", 2, 190),
         ("colmap cameras", 1, 61),
+        ("patchset folder", 5, 546),
     ],
 )
 def test_inputs_that_once_escaped(target: str, seed: int, number: int, tmp_path: Path) -> None:
