@@ -9,7 +9,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,9 @@ def _remove(path: Path) -> None:
 
 
 def _is_alive(process: int) -> bool:
+    """Where nobody waits for orphans, as in many containers, a killed process stays listed for ever: it counts as gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
     try:
         os.kill(process, 0)
     except ProcessLookupError:

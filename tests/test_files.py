@@ -77,6 +77,19 @@ def test_two_writers_of_one_file_do_not_meet(tmp_path: Path) -> None:
     assert content(tmp_path) == {"a.txt": "first"}
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked at in /proc")
+def test_what_a_killed_writer_left_is_swept_though_nobody_has_waited_for_it(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as writer:
+        left = tmp_path / f".a.db.{writer.pid}-0123abcd.part"
+        left.write_text("half")
+        remove_unfinished(tmp_path / "a.db")
+        assert left.exists()
+        writer.kill()
+        os.waitid(os.P_PID, writer.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays listed
+        remove_unfinished(tmp_path / "a.db")
+        assert not left.exists()
+
+
 def test_what_a_killed_writer_left_is_swept_with_its_companions(tmp_path: Path) -> None:
     """A database killed at work leaves more files than its own; those of a living process, and anybody's, stay."""
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
