@@ -61,12 +61,22 @@ def is_disk_full(error: BaseException) -> bool:
     return error.__cause__ is not None and is_disk_full(error.__cause__)
 
 
+def has_no_room(folder: Path) -> bool:
+    """Whether the disk is full, but for a last megabyte that many libraries leave when they give up."""
+    with suppress(OSError):
+        return shutil.disk_usage(folder).free < 1 << 20
+    return False
+
+
 @contextmanager
 def _disk_full_is_said(target: Path) -> Iterator[None]:
+    """Libraries have many words for a full disk, down to running out of memory: where there is no room, that is the reason."""
     try:
         yield
-    except OSError as error:
-        if is_disk_full(error):
+    except InputError:
+        raise
+    except Exception as error:
+        if is_disk_full(error) or has_no_room(target.parent):
             raise InputError(f"{target} cannot be written, the disk is full: free some space and run again.") from error
         raise
 

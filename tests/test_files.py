@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -154,6 +155,21 @@ def test_new_folder_never_replaces(tmp_path: Path, kind: str) -> None:
         pytest.fail("there must be no folder to fill")
     assert str(target) in str(caught.value)
     assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize(("free", "raised"), [(4096, InputError), (1 << 30, MemoryError)])
+def test_other_words_for_a_full_disk(
+    free: int, raised: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    with (
+        pytest.raises(raised, match="disk is full" if raised is InputError else "bad_alloc"),
+        new_folder(tmp_path / "a"),
+    ):
+        raise MemoryError("bad_alloc")
+    with pytest.raises(InputError, match="a reason of its own"), new_file(tmp_path / "b"):
+        raise InputError("a reason of its own")
+    assert entries(tmp_path) == []
 
 
 def test_text_and_json_round_trip(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sdgmnet.errors import InputError, Stopped
+from sdgmnet.files import has_no_room
 
 LAST_LINES = 12  # of a failed step's log, shown to the user
 DISK_FULL = ("disk is full", "No space left on device")  # SQLite's words, and the system's
@@ -53,7 +54,7 @@ def run_alone(step: str, log: Path, *, watch: Callable[[], None] | None = None, 
     if code != 0 or "result" not in said:
         name = str(arguments.get("place", step)).split(":")[-1]
         lines = log.read_bytes()[before:].decode(errors="replace").splitlines()
-        if any(words in line for line in lines for words in DISK_FULL):
+        if any(words in line for line in lines for words in DISK_FULL) or has_no_room(log.parent):
             raise InputError(f"{name} ended because the disk is full: free some space and run again.")
         raise StepFailed(f"{name} ended with code {code}; the end of {log}:\n" + "\n".join(lines[-LAST_LINES:]))
     return said["result"]
