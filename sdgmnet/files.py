@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from sdgmnet.errors import InputError
 
 def _beside(target: Path) -> Path:
     """A place for the unfinished target. What processes that are gone left unfinished there is removed."""
+    if target.exists() and not (target.is_file() or target.is_dir()):  # renaming would put a file in /dev/null's place
+        raise InputError(f"{target} is a pipe, a socket or a device: give the name of a file.")
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_unfinished(target)
     return target.with_name(f".{target.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.part")
@@ -115,8 +118,37 @@ def _flush(path: Path) -> None:
         os.fsync(written.fileno())
 
 
+def is_plain_name(name: str) -> bool:
+    """Whether it can be part of a file's name without leading to another folder."""
+    return bool(name) and name not in (".", "..") and not any(sign in name for sign in "/\\\0")
+
+
+def stays_below(name: str) -> bool:
+    """Whether folder / name lies below the folder, whatever the folder."""
+    return all(is_plain_name(part) for part in name.split("/"))
+
+
+def demand_plain(source: Path | str) -> None:
+    """OSError where it is a pipe, a socket or a device, whose reading may wait or go on for ever; or where there is nothing."""
+    kind = os.stat(source).st_mode
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # of a folder, opening it complains
+        raise OSError(errno.EINVAL, "a pipe, socket or device, not a file", str(source))
+
+
+def read_bytes(source: Path | str) -> bytes:
+    """Of a plain file, or OSError."""
+    demand_plain(source)
+    return Path(source).read_bytes()
+
+
+def read_text(source: Path | str) -> str:
+    """Of a plain file, or OSError; UnicodeDecodeError where it is no text."""
+    return read_bytes(source).decode("utf-8")
+
+
 def digest(source: Path | str) -> str:
     """The first twelve digits of the content's SHA-256."""
+    demand_plain(source)
     with open(source, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:12]
 
@@ -133,7 +165,7 @@ def write_json(target: Path | str, content: Any) -> None:
 def read_json(source: Path | str) -> Any:
     """What `write_json` wrote, or another's JSON; NaN and Infinity, which are none, are refused."""
     try:
-        return parse_json(Path(source).read_text(encoding="utf-8"))
+        return parse_json(read_text(source))
     except FileNotFoundError:
         raise InputError(f"{source} does not exist.") from None
     except OSError as error:

@@ -20,7 +20,7 @@ from sdgmnet.features.colmap import to_colmap
 from sdgmnet.features.describe import Features
 from sdgmnet.features.h5 import Store, features_to_arrays, read_features
 from sdgmnet.features.match import match
-from sdgmnet.files import read_json, write_json
+from sdgmnet.files import demand_plain, read_json, write_json
 from sdgmnet.reconstruction import database as tables
 from sdgmnet.reconstruction.copies import plain_name
 from sdgmnet.reconstruction.mapping import map_photos, verify
@@ -192,6 +192,7 @@ def same_inputs_or_error(place: Place, photos: Photos, options: ModelOptions, de
 
 def content(path: Path) -> str:
     try:
+        demand_plain(path)
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha1").hexdigest()
     except OSError as error:
