@@ -174,6 +174,28 @@ def read_json(source: Path | str) -> Any:
         raise InputError(f"{source} is not valid JSON ({error}): it may be cut off; write it again.") from error
 
 
+def read_record(source: Path | str, shape: Any) -> Any:
+    """JSON of ours that somebody may have changed since: InputError where it does not fit the shape.
+
+    A shape is a type; a dict of the shapes of keys that must be there; a list of one shape for all of its items; or a tuple of
+    the shapes of the items of a list as long.
+    """
+    content = read_json(source)
+    if not _fits(content, shape):
+        raise InputError(f"{source} does not hold what is written there: it is damaged or not ours; remove it.")
+    return content
+
+
+def _fits(content: Any, shape: Any) -> bool:
+    if isinstance(shape, dict):
+        return isinstance(content, dict) and all(key in content and _fits(content[key], shape[key]) for key in shape)
+    if isinstance(shape, list):
+        return isinstance(content, list) and all(_fits(one, shape[0]) for one in content)
+    if isinstance(shape, tuple):
+        return isinstance(content, list) and len(content) == len(shape) and all(map(_fits, content, shape))
+    return isinstance(content, shape)
+
+
 def parse_json(text: str) -> Any:
     """Of any text, or ValueError."""
     try:
