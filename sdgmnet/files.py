@@ -16,6 +16,8 @@ from typing import Any
 
 from sdgmnet.errors import InputError
 
+SPARE = 1 << 16  # bytes; more than libraries gather before they write
+
 
 def _beside(target: Path) -> Path:
     """A place for the unfinished target. What processes that are gone left unfinished there is removed."""
@@ -69,6 +71,12 @@ def _disk_full_is_said(target: Path) -> Iterator[None]:
         if is_disk_full(error):
             raise InputError(f"{target} cannot be written, the disk is full: free some space and run again.") from error
         raise
+
+
+def demand_room_left(folder: Path | str) -> None:
+    """OSError where the disk is full now: the end of what a library has just written may be missing."""
+    if shutil.disk_usage(folder).free < SPARE:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
 
 @contextmanager

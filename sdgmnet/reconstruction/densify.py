@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from sdgmnet.files import new_folder, read_json, read_record, write_json
+from sdgmnet.files import demand_room_left, new_folder, read_json, read_record, write_json
 from sdgmnet.reconstruction.cloud import read_ply, save_cloud_picture
 from sdgmnet.reconstruction.dense import DenseOptions, make_depths
 from sdgmnet.reconstruction.fusion import fuse
@@ -82,4 +82,7 @@ def _undistort(model: str, images: str, target: str, size: int) -> None:
         smaller = pycolmap.UndistortCameraOptions()
         smaller.max_image_size = size
         pycolmap.undistort_images(part, model, images, undistort_options=smaller, jpeg_quality=97, num_threads=1)
+        demand_room_left(
+            part
+        )  # COLMAP does not say that its files are cut off, and takes all memory when it reads them
         save_scene(read_scene(pycolmap.Reconstruction(part / "sparse"))[0], Path(part) / "scene.npz")

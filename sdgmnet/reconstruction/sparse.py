@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.files import new_file, new_folder, read_json, read_record, write_json
+from sdgmnet.files import demand_room_left, new_file, new_folder, read_json, read_record, write_json
 from sdgmnet.reconstruction.copies import COPIES, read_copies
 from sdgmnet.reconstruction.process import run_alone
 from sdgmnet.reconstruction.times import peak_memory
@@ -289,6 +289,7 @@ def map_scene(work: str, options: dict[str, Any]) -> dict[str, Any]:
         for number, model in enumerate(large):
             (part / str(number)).mkdir()
             model.write(part / str(number))
+        demand_room_left(part)  # COLMAP does not say that its model is cut off, and takes all memory when it reads it
         shutil.rmtree(unsorted)
     return {"models": [model.num_reg_images() for model in large]}
 
@@ -320,6 +321,7 @@ def undistort(work: str, options: dict[str, Any]) -> dict[str, Any]:
             pycolmap.undistort_images(
                 workspace, model, Path(work) / "photos", undistort_options=smaller, jpeg_quality=97, num_threads=1
             )
+            demand_room_left(part)
             undistorted = pycolmap.Reconstruction(workspace / "sparse")
             scene, images = read_scene(undistorted)
             save_scene(scene, workspace / "scene.npz")
