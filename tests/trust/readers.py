@@ -506,8 +506,9 @@ def check_records(folder: Path) -> None:
     demand(
         ".." not in "".join(copy["name"] + copy["source"] for copy in copies["photos"]).split("/"), "names that climb"
     )
-    with Times(folder / "seconds.json").of("dense"):
-        pass
+    times = Times(folder / "seconds.json").read()
+    demand(max(times["peak_bytes"], *times["peak_bytes_of"].values(), 0) is not None, "bytes")
+    demand(sum(times["seconds"].values()) is not None, "seconds")
     demand(isinstance(noted_options(folder), dict), "options of maps")
     for record in records(folder):
         demand(sum(record["median_overlap"][noise] for noise in JITTERS) is not None, "overlaps")
