@@ -12,6 +12,7 @@ from sdgmnet.errors import InputError
 
 # What unpacks to more than both is taken for a bomb: a small file that fills the memory.
 HARMLESS, RATIO = 256 * 1000**2, 20
+PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -19,6 +20,20 @@ def demand_bounded(path: Path | str, unpacked: int) -> None:
     """That a file does not unpack to far more than it is: memory in proportion to what somebody sent."""
     if unpacked > max(HARMLESS, RATIO * Path(path).stat().st_size):
         raise InputError(f"{path} would unpack to {unpacked / 1e6:.0f} MB, far more than the file: write it again.")
+
+
+def demand_bounded_zip(path: Path | str, entries: Sequence[zipfile.ZipInfo] | None = None) -> None:
+    """Of a zip file, torch's among them, and nothing of any other. ValueError where an entry is packed otherwise than plainly
+    or by deflate: zipfile unpacks the others all at once, however much it becomes and whatever size they say.
+    """
+    if entries is None:
+        if not zipfile.is_zipfile(path):
+            return
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+    if any(entry.compress_type not in PLAIN for entry in entries):
+        raise ValueError("it is packed in a way that is not read")
+    demand_bounded(path, sum(entry.file_size for entry in entries))
 
 
 def read_arrays(path: Path | str, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
@@ -29,7 +44,7 @@ def read_arrays(path: Path | str, names: Sequence[str] | None = None) -> dict[st
     try:
         with zipfile.ZipFile(path) as archive:
             entries = {entry.filename: entry for entry in archive.infolist()}
-            demand_bounded(path, sum(entry.file_size for entry in entries.values()))
+            demand_bounded_zip(path, archive.infolist())
             wanted = [f"{name}.npy" for name in names] if names is not None else list(entries)
             missing = [name for name in wanted if name not in entries]
             if missing:

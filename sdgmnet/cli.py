@@ -116,6 +116,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(str(stopped), stopped.exit_code)
     except KeyboardInterrupt:
         return fail("interrupted.", 130)
+    except MemoryError as error:
+        return fail(f"there is not enough memory ({str(error) or 'for what the input needs'}).", 2)
     except BrokenPipeError:
         return 0
     except OSError as error:

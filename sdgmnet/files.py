@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,9 +16,13 @@ from typing import Any
 
 from sdgmnet.errors import InputError
 
+SPARE = 1 << 16  # bytes; more than libraries gather before they write
+
 
 def _beside(target: Path) -> Path:
     """A place for the unfinished target. What processes that are gone left unfinished there is removed."""
+    if target.exists() and not (target.is_file() or target.is_dir()):  # renaming would put a file in /dev/null's place
+        raise InputError(f"{target} is a pipe, a socket or a device: give the name of a file.")
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_unfinished(target)
     return target.with_name(f".{target.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.part")
@@ -81,6 +86,12 @@ def _disk_full_is_said(target: Path) -> Iterator[None]:
         raise
 
 
+def demand_room_left(folder: Path | str) -> None:
+    """OSError where the disk is full now: the end of what a library has just written may be missing."""
+    if shutil.disk_usage(folder).free < SPARE:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+
+
 @contextmanager
 def new_file(target: Path | str) -> Iterator[Path]:
     """Yield a path to write to; on success it is flushed to disk and renamed to `target`, otherwise removed."""
@@ -128,8 +139,37 @@ def _flush(path: Path) -> None:
         os.fsync(written.fileno())
 
 
+def is_plain_name(name: str) -> bool:
+    """Whether it can be part of a file's name without leading to another folder."""
+    return bool(name) and name not in (".", "..") and not any(sign in name for sign in "/\\\0")
+
+
+def stays_below(name: str) -> bool:
+    """Whether folder / name lies below the folder, whatever the folder."""
+    return all(is_plain_name(part) for part in name.split("/"))
+
+
+def demand_plain(source: Path | str) -> None:
+    """OSError where it is a pipe, a socket or a device, whose reading may wait or go on for ever; or where there is nothing."""
+    kind = os.stat(source).st_mode
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # of a folder, opening it complains
+        raise OSError(errno.EINVAL, "a pipe, socket or device, not a file", str(source))
+
+
+def read_bytes(source: Path | str) -> bytes:
+    """Of a plain file, or OSError."""
+    demand_plain(source)
+    return Path(source).read_bytes()
+
+
+def read_text(source: Path | str) -> str:
+    """Of a plain file, or OSError; UnicodeDecodeError where it is no text."""
+    return read_bytes(source).decode("utf-8")
+
+
 def digest(source: Path | str) -> str:
     """The first twelve digits of the content's SHA-256."""
+    demand_plain(source)
     with open(source, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:12]
 
@@ -146,13 +186,35 @@ def write_json(target: Path | str, content: Any) -> None:
 def read_json(source: Path | str) -> Any:
     """What `write_json` wrote, or another's JSON; NaN and Infinity, which are none, are refused."""
     try:
-        return parse_json(Path(source).read_text(encoding="utf-8"))
+        return parse_json(read_text(source))
     except FileNotFoundError:
         raise InputError(f"{source} does not exist.") from None
     except OSError as error:
         raise InputError(f"{source} cannot be read ({error.strerror}).") from error
     except ValueError as error:
         raise InputError(f"{source} is not valid JSON ({error}): it may be cut off; write it again.") from error
+
+
+def read_record(source: Path | str, shape: Any) -> Any:
+    """JSON of ours that somebody may have changed since: InputError where it does not fit the shape.
+
+    A shape is a type; a dict of the shapes of keys that must be there; a list of one shape for all of its items; or a tuple of
+    the shapes of the items of a list as long.
+    """
+    content = read_json(source)
+    if not _fits(content, shape):
+        raise InputError(f"{source} does not hold what is written there: it is damaged or not ours; remove it.")
+    return content
+
+
+def _fits(content: Any, shape: Any) -> bool:
+    if isinstance(shape, dict):
+        return isinstance(content, dict) and all(key in content and _fits(content[key], shape[key]) for key in shape)
+    if isinstance(shape, list):
+        return isinstance(content, list) and all(_fits(one, shape[0]) for one in content)
+    if isinstance(shape, tuple):
+        return isinstance(content, list) and len(content) == len(shape) and all(map(_fits, content, shape))
+    return isinstance(content, shape)
 
 
 def parse_json(text: str) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sdgmnet.arrays import demand_bounded_zip, reason_of
 from sdgmnet.errors import InputError
 from sdgmnet.inference import prepare
 
@@ -54,13 +55,14 @@ def load_kornia(spec: str) -> Callable[[np.ndarray], np.ndarray]:
     try:
         module = getattr(kornia.feature, name)(pretrained=not path)
         if path:
+            demand_bounded_zip(path)
             module.load_state_dict(state_dict(torch.load(path, map_location="cpu", weights_only=True)))
         if not all(torch.isfinite(tensor).all() for tensor in module.state_dict().values()):
             raise ValueError("some weights are NaN or infinite")
     except Exception as error:  # no network, a broken pickle, other weights: each fails in its own way
-        reason = " ".join(str(error).split())[:200]
+        place = f"{path}: " if path else ""
         raise InputError(
-            f"kornia's {name} cannot be loaded ({reason}): give its weights as kornia:{name}:FILE."
+            f"{place}kornia's {name} cannot be loaded ({reason_of(error)}): give its weights as kornia:{name}:FILE."
         ) from error
     return module_on_patches(module.eval())
 

@@ -35,6 +35,7 @@ from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.files import digest, read_json, write_json
 from sdgmnet.metrics import pose_auc
 from sdgmnet.reconstruction import database as tables
+from sdgmnet.reconstruction.copies import read_copies
 from sdgmnet.reconstruction.densify import SIZE as DENSE_SIZE
 from sdgmnet.reconstruction.densify import densify
 from sdgmnet.reconstruction.model import ModelOptions, Photos, Place, build_model
@@ -257,7 +258,7 @@ def relative_poses(place: Place, truth: Path) -> dict[str, Any]:
 
 def demand_sizes(place: Place, views: Mapping[str, View], truth: Path) -> None:
     """The true cameras are those of photos of another size where somebody made the photos smaller."""
-    for photo in read_json(place.notes / "photos.json")["photos"]:
+    for photo in read_copies(place.notes / "photos.json")["photos"]:
         view = views.get(photo["source"])
         if view is not None and (view.width, view.height) != (photo["width"], photo["height"]):
             raise InputError(
@@ -268,7 +269,7 @@ def demand_sizes(place: Place, views: Mapping[str, View], truth: Path) -> None:
 
 def sources_of(place: Place) -> dict[str, str]:
     """What the copies were called."""
-    return {photo["name"]: photo["source"] for photo in read_json(place.notes / "photos.json")["photos"]}
+    return {photo["name"]: photo["source"] for photo in read_copies(place.notes / "photos.json")["photos"]}
 
 
 def write_exchange(place: Place) -> None:

@@ -32,7 +32,7 @@ from sdgmnet.features.images import read_color, read_gray
 from sdgmnet.features.keypoints import detect
 from sdgmnet.features.match import Matches, match
 from sdgmnet.features.verify import Verified, verify
-from sdgmnet.files import write_text
+from sdgmnet.files import read_text, write_text
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.reconstruction.copies import plain_name
 from sdgmnet.report import print_table
@@ -323,7 +323,7 @@ def remember(remembered: dict[str, Features], path: Path, name: str, pair: Pair)
 def read_pairs(path: Path, known: set[str]) -> list[tuple[str, str]]:
     """hloc's list of pairs: two names a line. A pair is matched once, whichever way and however often it stands there."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not a text file that can be read.") from error
     found: dict[frozenset[str], tuple[str, str]] = {}

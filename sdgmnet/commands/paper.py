@@ -12,7 +12,7 @@ from rich.console import Console
 from sdgmnet.benchmarks import phototour
 from sdgmnet.contenders import parse_contender
 from sdgmnet.errors import InputError
-from sdgmnet.files import read_json, write_json, write_text
+from sdgmnet.files import read_record, write_json, write_text
 from sdgmnet.handcrafted import SIFT_VARIANT, sift
 from sdgmnet.paper import table1 as first
 from sdgmnet.paper.groups import Group, open_groups
@@ -200,7 +200,7 @@ def sift_scores(groups: Sequence[Group], out: Path, console: Console) -> Cells:
                 say(console, f"SIFT on {patchset.name}")
                 (row,) = phototour.run(sift, [patchset])
                 write_json(path, {"fpr95": row.fpr95, "pairs": row.pairs, "sift": SIFT_VARIANT})
-            scores[patchset.name] = float(read_json(path)["fpr95"])
+            scores[patchset.name] = float(read_record(path, {"fpr95": int | float})["fpr95"])
     return by_group(scores, groups)
 
 

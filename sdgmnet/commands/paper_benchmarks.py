@@ -1,13 +1,15 @@
 """`sdgmnet paper fig4`, `fig5` and `table5`: the benchmarks, run once and reused, beside the paper's numbers."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
+from sdgmnet.arrays import reason_of
 from sdgmnet.benchmarks.hpatches import Row
 from sdgmnet.benchmarks.reconstruction import COLMAP, Detector
 from sdgmnet.commands import evaluate_reconstruction, hpatches, matching
@@ -57,11 +59,11 @@ def fig4(words: list[str]) -> None:
     more = ["--split", arguments.split, "--pairs", str(arguments.pairs)]
     more += [] if arguments.tasks is None else ["--tasks", str(arguments.tasks)]
     results = run_or_reuse("Fig. 4: HPatches", hpatches.main, arguments, more)
-    lines = lines_of(results, arguments.results or arguments.out)
-    note = note_of(results)
-    for kind in ("png", "pdf"):
-        draw_fig4(lines, arguments.out / f"fig4.{kind}", note)
-    body, stated = hpatches_table.table(lines), hpatches_table.differences(lines)
+    with results_by("evaluate hpatches", arguments.results or arguments.out):
+        lines, note = lines_of(results), note_of(results)
+        body, stated = hpatches_table.table(lines), hpatches_table.differences(lines)
+        for kind in ("png", "pdf"):
+            draw_fig4(lines, arguments.out / f"fig4.{kind}", note)
     difference_header = ("difference of mAP in points", "measured", "the paper, split a")
     print_table(hpatches_table.HEADER[:7], [row[:7] for row in body], "HPatches, mAP in %")
     print_table(difference_header, stated)
@@ -74,11 +76,19 @@ def fig4(words: list[str]) -> None:
     write_json(arguments.out / "fig4.json", everything)
 
 
-def lines_of(results: dict[str, Any], folder: Path) -> list[tuple[str, list[Row]]]:
+def lines_of(results: dict[str, Any]) -> list[tuple[str, list[Row]]]:
+    return [(line["label"], [Row(**row) for row in line["rows"]]) for line in results["lines"]]
+
+
+@contextmanager
+def results_by(command: str, folder: Path) -> Iterator[None]:
+    """A sentence where results that were given are not what the command writes, however that shows."""
     try:
-        return [(line["label"], [Row(**row) for row in line["rows"]]) for line in results["lines"]]
-    except (KeyError, TypeError):
-        raise InputError(f"{folder}/results.json is not of sdgmnet evaluate hpatches.") from None
+        yield
+    except InputError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{folder} holds no results of sdgmnet {command} ({reason_of(error)}).") from error
 
 
 def note_of(results: dict[str, Any]) -> str:
@@ -114,6 +124,11 @@ def fig5(words: list[str]) -> None:
     arguments = tyro.cli(Fig5Arguments, prog="sdgmnet paper fig5", args=words)
     more = ["--sequences", *arguments.sequences] if arguments.sequences else []
     results = run_or_reuse("Fig. 5: matching of pictures", matching.main, arguments, more, needs=("fig5.pdf",))
+    with results_by("evaluate matching", arguments.out):
+        _write_fig5(results, arguments.out)
+
+
+def _write_fig5(results: dict[str, Any], out: Path) -> None:
     near = [f"{one:g} px" for one in results["sampled"]["near"]]
     rows = [[line["label"], *(f"{value:.1f}" for value in line["sampled"])] for line in results["lines"]]
     header = ("descriptor", *(f"correct within {one}" for one in near))
@@ -125,8 +140,8 @@ def fig5(words: list[str]) -> None:
         f"Correct nearest neighbours of {drawn} random keypoints, mean over {len(pairs)} pairs of {len(names)} "
         f"sequences{which}; {draws} draws of each."
     )
-    write_text(arguments.out / "fig5.md", f"{caption}\n\n{markdown(header, rows)}")
-    write_json(arguments.out / "fig5.json", {"caption": caption, "header": header, "table": rows})
+    write_text(out / "fig5.md", f"{caption}\n\n{markdown(header, rows)}")
+    write_json(out / "fig5.json", {"caption": caption, "header": header, "table": rows})
 
 
 @dataclass(frozen=True)
@@ -164,6 +179,11 @@ def table5(words: list[str]) -> None:
     more = ["--detector", arguments.detector, "--threads", str(arguments.threads)]
     more += ["--dense"] * arguments.dense + (["--sets", *arguments.sets] if arguments.sets else [])
     results = run_or_reuse("Table 5: reconstruction", evaluate_reconstruction.main, arguments, more, summaries)
+    with results_by("evaluate reconstruction", arguments.results or arguments.out):
+        _write_table5(results, arguments)
+
+
+def _write_table5(results: dict[str, Any], arguments: Table5Arguments) -> None:
     rows = [row for row in results.get("rows", ()) if not arguments.sets or row["set"] in arguments.sets]
     if not rows or "track_length" not in rows[0]:
         raise InputError(f"{arguments.results or arguments.out} holds no results of sdgmnet evaluate reconstruction.")

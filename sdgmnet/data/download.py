@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from sdgmnet.arrays import PLAIN
 from sdgmnet.data.patchset import PatchSet, is_patchset
 from sdgmnet.data.phototour import PATCH_COUNTS, check_patch_count, is_phototour, read_phototour
 from sdgmnet.errors import InputError
@@ -308,6 +309,8 @@ def entry_problem(entry: zipfile.ZipInfo) -> str:
         return "is a link or device"
     if entry.flag_bits & 1:
         return "is encrypted"
+    if entry.compress_type not in PLAIN:  # the others are unpacked all at once, whatever size they say
+        return "is packed otherwise than by deflate"
     return ""
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from sdgmnet.data.hpatches_splits import SPLITS
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import read_gray
-from sdgmnet.files import new_folder
+from sdgmnet.files import demand_plain, new_folder
 
 SIDE = 65
 NOISES = {"easy": "e", "hard": "h", "tough": "t"}
@@ -123,6 +123,7 @@ def read_descriptors(folder: Path | str) -> np.ndarray:
 
 def read_descriptor_file(path: Path) -> np.ndarray:
     try:
+        demand_plain(path)
         with open(path, encoding="ascii") as file:
             first = file.readline()
             if not first.strip():

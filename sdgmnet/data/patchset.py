@@ -15,7 +15,7 @@ import numpy as np
 
 from sdgmnet.arrays import reason_of
 from sdgmnet.errors import InputError
-from sdgmnet.files import new_file, new_folder, read_json, write_json
+from sdgmnet.files import demand_plain, is_plain_name, new_file, new_folder, read_json, write_json
 
 PATCH_SIDE = 64
 FORMAT = "sdgmnet-patchset-1"
@@ -50,8 +50,10 @@ class PatchSet:
         if not is_patchset(folder):
             raise InputError(f"{folder} is not a PatchSet: it has no set.json of format {FORMAT}.")
         card = read_json(folder / "set.json")
-        if not isinstance(card.get("name"), str):
-            raise InputError(f"{folder}/set.json gives the set no name: build the PatchSet again.")
+        if not isinstance(card.get("name"), str) or not is_plain_name(card["name"]):
+            raise InputError(
+                f"{folder}/set.json gives the set no name that a file could have: build the PatchSet again."
+            )
         if not isinstance(card.get("origin", {}), dict):
             raise InputError(f"{folder}/set.json does not say where the set is from: build the PatchSet again.")
         required = {name: map_array(folder / f"{name}.npy") for name in ("patches", "point_id")}
@@ -148,6 +150,7 @@ def map_array(path: Path) -> np.ndarray:
     if not path.exists():
         raise InputError(f"{path} is missing: the PatchSet is incomplete; build it again.")
     try:
+        demand_plain(path)
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(array, np.ndarray):
             raise ValueError("not one array")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sdgmnet.errors import InputError
+from sdgmnet.files import read_text
 from sdgmnet.reconstruction.copies import find_photos
 from sdgmnet.reconstruction.views import View
 
@@ -108,7 +109,7 @@ def _cameras_and_images(folder: Path) -> dict[str, View]:
 def _lines(path: Path) -> list[str]:
     """Without comments at the beginning; a photo without keypoints has an empty line that counts."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_text(path).splitlines()
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError as error:
@@ -134,7 +135,7 @@ def rotation_of(quaternion: np.ndarray) -> np.ndarray:
 def _read_strecha(path: Path) -> View:
     """K in three lines, a line of distortion, which is 0, the camera's axes as columns in three, its place, its size."""
     try:
-        numbers = [float(word) for word in path.read_text(encoding="utf-8").split()]
+        numbers = [float(word) for word in read_text(path).split()]
     except (ValueError, OSError) as error:
         raise InputError(f"{path} is not a .camera file: it holds something else than numbers.") from error
     if not np.isfinite(numbers).all():

@@ -21,7 +21,7 @@ from sdgmnet.data.photo_options import PhotoOptions
 from sdgmnet.data.photo_patches import write_scene
 from sdgmnet.data.photo_points import Points, points_by_geometry, points_of_tracks
 from sdgmnet.errors import InputError, Stopped
-from sdgmnet.files import is_disk_full, read_json, remove_unfinished, write_json
+from sdgmnet.files import is_disk_full, read_bytes, read_json, read_record, remove_unfinished, write_json
 from sdgmnet.reconstruction.copies import find_photos, plain_name
 from sdgmnet.reconstruction.dense import make_depths
 from sdgmnet.reconstruction.sparse import reconstruct
@@ -108,7 +108,7 @@ def make_scene(
         if opened.origin.get("method", METHOD) != METHOD:
             raise InputError(f"{target} was made by another version of the method: choose another -o, or remove it.")
         remove_unfinished(record)  # of a start that was killed between the set and its record
-        known = read_json(record) if record.exists() else {}
+        known = read_record(record, dict) if record.exists() else {}
         # The record may be that of another set, made from the same work with other options.
         same = known.pop("options", origin["options"]) == origin["options"] and known.get("patches") == len(opened)
         return known if same else {"scene": scene.name, "patches": len(opened)}
@@ -224,7 +224,7 @@ def digests(scene: Scene) -> list[list[str]]:
     found = []
     for name in scene.photos:
         try:
-            found.append([name, hashlib.sha1((scene.folder / name).read_bytes()).hexdigest()])
+            found.append([name, hashlib.sha1(read_bytes(scene.folder / name)).hexdigest()])
         except OSError as error:
             found.append([name, f"cannot be read: {error.strerror}"])
     return found

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sdgmnet.errors import InputError
+from sdgmnet.files import read_text
 
 SUFFIXES = (".png", ".ppm", ".pgm", ".jpg", ".jpeg")
 
@@ -81,7 +82,7 @@ def _numbers(folder: Path, before: str, suffixes: tuple[str, ...]) -> list[int]:
 def read_homography(path: Path) -> np.ndarray:
     """Nine numbers in text, three rows of three."""
     try:
-        rows = [[float(word) for word in line.split()] for line in path.read_text().strip().splitlines()]
+        rows = [[float(word) for word in line.split()] for line in read_text(path).strip().splitlines()]
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path} cannot be read as a homography ({error}): it needs three rows of three numbers."

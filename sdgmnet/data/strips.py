@@ -31,9 +31,13 @@ from sdgmnet.data.strip_sheet import draw_sheet
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.patches import cut_frames
-from sdgmnet.files import digest, is_disk_full, new_folder, read_json, write_json
+from sdgmnet.files import digest, is_disk_full, new_folder, read_record, write_json
 
 RECORD = "strips.json"
+RECORDED = {
+    "sequence": str, "settings": dict, "patches": int, "detected_by": object, "sources": dict,
+    "median_overlap": dict.fromkeys(JITTERS, int | float),
+}  # fmt: skip
 IN_SUMMARY = ("patches", "detected_by", "median_overlap", "sources")
 METHOD = 1  # raised when the same pictures and options would give other strips
 
@@ -114,9 +118,7 @@ def records(out: Path) -> list[dict[str, Any]]:
     """What is known of the finished sequences in a folder, by name."""
     found = []
     for path in sorted(out.glob(f"*/{RECORD}")) if out.is_dir() else []:
-        record = read_json(path)
-        if not isinstance(record, dict) or not {"sequence", "settings", *IN_SUMMARY} <= set(record):
-            raise InputError(f"{path} is no record of strips: remove its folder, or choose another -o.")
+        record = read_record(path, RECORDED)
         found.append(record | {"sequence": path.parent.name})
     return found
 
@@ -143,7 +145,7 @@ def _make(
     sources |= {f"H_1_{number}": digest(folder / f"H_1_{number}") for number in range(2, OTHERS + 2)}
     there = (target / RECORD).is_file()
     if there and not anew and all((target / f"{name}.png").is_file() for name in TYPES):
-        if read_json(target / RECORD)["sources"] != sources:
+        if read_record(target / RECORD, RECORDED)["sources"] != sources:
             raise InputError(f"{target} was made of other pictures or homographies: remove it, or --force it.")
         return
     pictures, regions = read_and_choose(sequence, options)

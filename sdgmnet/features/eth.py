@@ -11,7 +11,7 @@ import numpy as np
 
 from sdgmnet.errors import InputError
 from sdgmnet.features.keypoints import Keypoints
-from sdgmnet.files import new_file
+from sdgmnet.files import new_file, read_bytes
 
 BETWEEN = "---"  # the two names of a pair
 
@@ -19,9 +19,11 @@ BETWEEN = "---"  # the two names of a pair
 def read_table(path: Path, kind: str, columns: int | None = None) -> np.ndarray:
     """(N, D) of numpy's `kind`, little-endian."""
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist.") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}).") from error
     if len(content) < 8:
         raise InputError(
             f"{path} holds {len(content)} bytes, less than the two numbers that it begins with: write it again."

@@ -7,6 +7,7 @@ takes the old one's place. What a killed process left in the folder is found aga
 
 import io
 import json
+import math
 import shutil
 import time
 import uuid
@@ -24,7 +25,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.features.describe import Features
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.match import Matches
-from sdgmnet.files import is_disk_full, new_file, parse_json
+from sdgmnet.files import demand_plain, is_disk_full, new_file, parse_json
 
 Kind = Literal["features", "matches"]
 MARK = {"features": "keypoints", "matches": "matches0"}  # the array that makes a group one of features, or of matches
@@ -239,6 +240,7 @@ def copy_groups(source: Path, target: h5py.File, names: Any) -> None:
 @contextmanager
 def opened(path: Path) -> Iterator[h5py.File]:
     try:
+        demand_plain(path)
         file = h5py.File(path, "r")
     except FileNotFoundError:
         raise InputError(f"{path} does not exist.") from None
@@ -259,12 +261,17 @@ def opened(path: Path) -> Iterator[h5py.File]:
 
 
 def group_at(path: Path, file: h5py.File, name: str) -> h5py.Group | None:
-    """The group of this name, None where there is none. Links into other files are refused: a file speaks for itself."""
+    """The group of this name, None where there is none. Links are refused, those within the file too, which may lead on to one
+    that leaves it: a file speaks for itself.
+    """
     group: h5py.Group | h5py.Dataset = file
     for part in filter(None, name.split("/")):
         link = group.get(part, getlink=True) if isinstance(group, h5py.Group) and part in group else None
-        if isinstance(link, h5py.ExternalLink):
-            raise InputError(f"{path}: {name} is a link into {link.filename}: links into other files are not followed.")
+        if isinstance(link, h5py.ExternalLink | h5py.SoftLink):
+            place = link.filename if isinstance(link, h5py.ExternalLink) else link.path
+            raise InputError(
+                f"{path}: {name} is a link to {place}: links, and so links into other files, are not followed."
+            )
         group = group[part] if link is not None else None
         if group is None:
             return None
@@ -276,12 +283,13 @@ def arrays_of(path: Path, group: h5py.Group) -> dict[str, np.ndarray]:
     arrays = {}
     for key in group:
         link = group.get(key, getlink=True)
-        found = None if isinstance(link, h5py.ExternalLink) else group.get(key)
+        found = group.get(key) if isinstance(link, h5py.HardLink) else None
         if not isinstance(found, h5py.Dataset):
             continue
         if found.external or found.is_virtual:
             raise InputError(f"{path}: {group.name}/{key} lies in another file: such files are not followed.")
-        demand_bounded(path, found.nbytes)
+        # A chunk is unpacked as a whole, however little of it belongs to the array.
+        demand_bounded(path, max(found.nbytes, math.prod(found.chunks or ()) * found.dtype.itemsize))
         arrays[key] = np.asarray(found)
     return arrays
 

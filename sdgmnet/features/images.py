@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 
 from sdgmnet.errors import InputError
+from sdgmnet.files import read_bytes
 
 PORTABLE = rb"P([56])(?:\s+(?:#[^\n]{0,999}\n){0,99})(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})\s"  # header of PPM and PGM
 MOST_PIXELS = 2**28  # 268 megapixels: beyond any camera, and a bound on what a few bytes can make us allocate
@@ -52,14 +53,17 @@ def eight_bits(pixels: np.ndarray) -> np.ndarray:
 def read_picture(path: Path, flags: int) -> np.ndarray:
     """A whole picture by OpenCV's reading flags, or Unreadable."""
     try:
-        content = path.read_bytes()  # OpenCV's own reader fails on some names
+        content = read_bytes(path)  # OpenCV's own reader fails on some names
     except OSError as error:
         raise Unreadable(f"cannot be read ({error.strerror})") from error
     if not content:
         raise Unreadable("is empty")
     if is_cut_off(content):
         raise Unreadable("is cut off")
-    if (pixels := declared_pixels(content)) > MOST_PIXELS:
+    pixels = declared_pixels(content)
+    if not pixels:  # other decoders take memory before they look at the file, or write files of their own
+        raise Unreadable("is not a picture of a kind that is read (JPEG, PNG, TIFF, WebP, BMP, PPM, PGM)")
+    if pixels > MOST_PIXELS:
         raise Unreadable(
             f"says that it has {pixels / 1e6:.0f} megapixels, more than the {MOST_PIXELS / 1e6:.0f} that are read"
         )
@@ -74,7 +78,7 @@ def read_picture(path: Path, flags: int) -> np.ndarray:
 
 def declared_pixels(content: bytes) -> int:
     """Width times height as the header of a PNG, JPEG, BMP, WebP, PPM, PGM or TIFF says, before anything is decoded; 0 where it
-    is another kind: OpenCV's own limit, 2^30, holds there.
+    is another kind.
     """
     if content[:8] == b"\x89PNG\r\n\x1a\n" and len(content) >= 24:
         return _product(content, 16, "big", 4)
@@ -85,9 +89,8 @@ def declared_pixels(content: bytes) -> int:
         return int(header[2]) * int(header[3])
     if content[:2] == b"\xff\xd8":
         return max((_product(content, at + 5, "big", 2) for at in _frames_of_jpeg(content)), default=0)
-    if content[:4] == b"RIFF" and content[8:16] == b"WEBPVP8X":
-        width, height = (1 + int.from_bytes(content[at : at + 3], "little") for at in (24, 27))
-        return width * height
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return _pixels_of_webp(content)
     if content[:4] in (b"II*\0", b"MM\0*"):
         return _pixels_of_tiff(content)
     return 0
@@ -98,10 +101,27 @@ def _product(content: bytes, at: int, order: Literal["big", "little"], size: int
     return first * second
 
 
+def _pixels_of_webp(content: bytes) -> int:
+    """By its first chunk: a canvas, or a picture with fourteen bits a side, lossless or not."""
+    kind = content[12:16]
+    if kind == b"VP8X":
+        width, height = (1 + int.from_bytes(content[at : at + 3], "little") for at in (24, 27))
+    elif kind == b"VP8L":
+        packed = int.from_bytes(content[21:25], "little")
+        width, height = 1 + packed % 2**14, 1 + (packed >> 14) % 2**14
+    elif kind == b"VP8 ":
+        width, height = (int.from_bytes(content[at : at + 2], "little") % 2**14 for at in (26, 28))
+    else:
+        return 0
+    return width * height
+
+
 def _frames_of_jpeg(content: bytes) -> Iterator[int]:
-    """Where the frame headers begin, which hold the height and the width: marks C0 to CF but tables and restarts."""
+    """Where the frame headers begin, which hold the height and the width: marks C0 to CF but tables and restarts. What is no
+    mark is passed over, as decoders do.
+    """
     place = 2
-    while place + 9 <= len(content) and content[place] == 0xFF:
+    while (place := content.find(b"\xff", place)) >= 0 and place + 9 <= len(content):
         mark = content[place + 1]
         if mark == 0xDA:
             return
@@ -110,12 +130,12 @@ def _frames_of_jpeg(content: bytes) -> Iterator[int]:
             continue
         if 0xC0 <= mark <= 0xCF and mark not in (0xC4, 0xC8, 0xCC):
             yield place
-        alone = mark == 0x01 or 0xD0 <= mark <= 0xD8
+        alone = mark in (0x00, 0x01) or 0xD0 <= mark <= 0xD8
         place += 2 if alone else 2 + int.from_bytes(content[place + 2 : place + 4], "big")
 
 
 def _pixels_of_tiff(content: bytes) -> int:
-    """Of the first directory: tags 256 and 257, of 2 or 4 bytes."""
+    """Of the first directory: tags 256 and 257, of 2 or 4 bytes; the largest where a tag occurs twice."""
     order: Literal["big", "little"] = "little" if content[:2] == b"II" else "big"
     start = int.from_bytes(content[4:8], order)
     sides = {256: 0, 257: 0}
@@ -125,7 +145,7 @@ def _pixels_of_tiff(content: bytes) -> int:
             break
         tag, kind = (int.from_bytes(entry[at : at + 2], order) for at in (0, 2))
         if tag in sides:
-            sides[tag] = int.from_bytes(entry[8 : 8 + (2 if kind == 3 else 4)], order)
+            sides[tag] = max(sides[tag], int.from_bytes(entry[8 : 8 + (2 if kind == 3 else 4)], order))
     return sides[256] * sides[257]
 
 

@@ -8,6 +8,7 @@ from sdgmnet.arrays import read_arrays
 from sdgmnet.errors import InputError
 from sdgmnet.features.h5 import arrays_of, arrays_to_keypoints, group_at, opened
 from sdgmnet.features.keypoints import Keypoints
+from sdgmnet.files import read_text
 
 COLUMNS = ("x", "y", "scales", "oris", "scores")  # of a text file, the first three at least
 
@@ -43,10 +44,12 @@ def _of_npz(path: Path) -> dict[str, np.ndarray]:
 
 def _of_text(path: Path) -> dict[str, np.ndarray]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_text(path).splitlines()
         rows = [line.split("#")[0].replace(",", " ").split() for line in lines]
         table = np.array([row for row in rows if row], dtype=np.float64)
-    except (ValueError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}).") from error
+    except ValueError as error:
         raise InputError(
             f"{path} is not a table of numbers: a line a keypoint, x y sigma [angle [response]]."
         ) from error

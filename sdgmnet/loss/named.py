@@ -6,7 +6,6 @@ loss in a Python file of one's own.
 
 import importlib.util
 import inspect
-import json
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 from torch import nn
 
 from sdgmnet.errors import InputError
+from sdgmnet.files import parse_json
 from sdgmnet.loss import LOSSES
 from sdgmnet.loss.pml import PMLLoss
 
@@ -76,8 +76,8 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
         if not equals or not name.isidentifier() or name in options:
             raise InputError(f"options of a loss are given once each as NAME=VALUE, not {text!r}.")
         try:
-            options[name] = json.loads(value)
-        except json.JSONDecodeError:
+            options[name] = parse_json(value)
+        except ValueError:
             options[name] = value
     return options
 

@@ -2,14 +2,18 @@
 
 from pathlib import Path
 
-from sdgmnet.files import read_json
+from sdgmnet.files import read_record
 from sdgmnet.training.config import TrainConfig
 
 
 def caption_of_run(run: Path) -> str:
     """Data and budget of a run in a sentence, without places on this machine."""
     config, card = TrainConfig.load(run / "config.json"), run / "last.json"
-    names = read_json(card)["trained_on"] if card.exists() else [Path(one).name for one in config.data]
+    names = (
+        read_record(card, {"trained_on": [str]})["trained_on"]
+        if card.exists()
+        else [Path(one).name for one in config.data]
+    )
     loss = Path(config.loss).name
     return (
         f"Run {run.resolve().name}: {config.encoder} by {loss} on {', '.join(names)}, {config.iterations} iterations, "

@@ -21,11 +21,11 @@ from sdgmnet.data.batches import PairSampler
 from sdgmnet.data.patchset import some_pairs
 from sdgmnet.data.sources import Sources
 from sdgmnet.errors import InputError, Interrupted, TrainingStopped
-from sdgmnet.files import read_json
+from sdgmnet.files import read_record
 from sdgmnet.paper.groups import Group
 from sdgmnet.paper.methods import METHODS
 from sdgmnet.paper.progress import Board, duration, say
-from sdgmnet.paper.results import FILE, Result, best, last_ten, mean_of, read_result
+from sdgmnet.paper.results import FILE, RATED, Result, best, last_ten, mean_of, read_result
 from sdgmnet.training.checkpoint import run_lock
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.log import read_log
@@ -163,7 +163,7 @@ def seconds_per_iteration(runs: Sequence[Planned], out: Path) -> dict[tuple[str,
     """By encoder and batch size: as finished runs had it, otherwise by a few timed steps."""
     found: dict[tuple[str, int], list[float]] = {}
     for path in sorted((out / "runs").glob(f"*/{FILE}")):
-        content = read_json(path)
+        content = read_record(path, RATED)
         if content.get("diverged") is None and content.get("seconds_per_iteration"):
             key = (content["config"]["encoder"], content["config"]["batch_size"])
             found.setdefault(key, []).append(content["seconds_per_iteration"])

@@ -8,11 +8,16 @@ from typing import Any
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.files import read_json, write_json
+from sdgmnet.files import read_record, write_json
 from sdgmnet.paper.groups import Group
 
 TEN = 10
 FILE = "result.json"
+RATED = {"config": {"encoder": str, "batch_size": int}, "seconds_per_iteration": int | float, "diverged": str | None}
+SHAPE = {
+    **RATED, "name": str, "digest": str, "trained_on": [str], "checkpoints": [{"step": int, "fpr95": dict}],
+    "checkpoint_pairs": dict, "last": dict, "pairs": dict,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,9 +47,10 @@ def read_result(folder: Path, digest: str) -> Result | None:
     path = folder / FILE
     if not path.exists():
         return None
-    content = read_json(path)
-    if not isinstance(content, dict) or set(content) != {field.name for field in fields(Result)}:
+    content = read_record(path, dict)
+    if set(content) != {field.name for field in fields(Result)}:
         raise InputError(f"{path} is not a result of this version: move {folder} away to train the run again.")
+    read_record(path, SHAPE)
     if content["digest"] != digest:
         raise InputError(f"{path} is of another run: move {folder} away to train this one.")
     return Result(**content)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.files import new_file
+from sdgmnet.files import new_file, read_bytes
 from sdgmnet.reconstruction.views import View, project
 
 PLY_TYPES = {
@@ -28,9 +28,11 @@ def read_ply(path: Path | str) -> Cloud:
     """The vertices of a binary little-endian PLY, as COLMAP writes it; grey where it has no colours."""
     path = Path(path)
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist.") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}).") from error
     header, mark, body = content.partition(b"end_header\n")
     lines = [line.split() for line in header.decode("ascii", errors="replace").splitlines()]
     if not mark or ["format", "binary_little_endian", "1.0"] not in lines:

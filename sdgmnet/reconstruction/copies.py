@@ -8,10 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from sdgmnet.files import new_folder
+from sdgmnet.errors import InputError
+from sdgmnet.files import new_folder, read_record, stays_below
 
 KEPT_AS_THEY_ARE = {".jpg", ".jpeg", ".png"}
 PHOTOS = KEPT_AS_THEY_ARE | {".bmp", ".heic", ".heif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"}
+
+
+COPIES = {"photos": [{"name": str, "width": int, "height": int, "focal": int | float | None}], "broken": [(str, str)]}
+
+
+def read_copies(record: Path) -> dict[str, Any]:
+    """What `prepare_photos` returned, written down since."""
+    copies: dict[str, Any] = read_record(record, COPIES)
+    for copy in copies["photos"]:
+        copy.setdefault("source", copy["name"])  # older records have none
+        if not isinstance(copy["source"], str) or not stays_below(copy["name"]) or not stays_below(copy["source"]):
+            raise InputError(f"{record} names photos that are not below its folder: remove it.")
+    return copies
 
 
 def find_photos(folder: Path, without: Iterable[Path] = ()) -> list[str]:

@@ -70,6 +70,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(path, timeout=60)
     try:
         connection.execute("PRAGMA synchronous = NORMAL")
+        demand_tables(connection)
         yield connection
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # damaged names, even within sqlite's own messages
         if "disk is full" in str(error):
@@ -79,6 +80,12 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
         ) from error
     finally:
         connection.close()
+
+
+def demand_tables(database: sqlite3.Connection) -> None:
+    """COLMAP's databases hold tables only. A view can be a question that sqlite answers for ever."""
+    if database.execute("SELECT 1 FROM sqlite_master WHERE type IN ('view', 'trigger') LIMIT 1").fetchone():
+        raise sqlite3.DatabaseError("it holds views or triggers")
 
 
 def image_ids(database: sqlite3.Connection) -> dict[str, int]:

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from sdgmnet.files import new_folder, read_json, write_json
+from sdgmnet.files import demand_room_left, new_folder, read_json, read_record, write_json
 from sdgmnet.reconstruction.cloud import read_ply, save_cloud_picture
 from sdgmnet.reconstruction.dense import DenseOptions, make_depths
 from sdgmnet.reconstruction.fusion import fuse
@@ -25,9 +25,10 @@ FUSED = "fused.ply"
 def densify(place: Place, size: int, *, seed: int = 0, threads: int = 2, tell: Tell) -> dict[str, Any]:
     """dense/ with undistorted photos, maps, fused.ply and dense.png; the number of points, and who made the maps."""
     record = place.notes / "dense.json"
-    if record.exists() and read_json(record)["size"] == size and (place.dense / FUSED).exists():
-        said: dict[str, Any] = read_json(record)
-        return said
+    if record.exists() and (place.dense / FUSED).exists():
+        before: dict[str, Any] = read_record(record, {"points": int, "engine": str, "maps": str, "size": int})
+        if before["size"] == size:
+            return before
     undistort(place, size)
     with place.times.of("dense"):
         engine = make_depths(
@@ -81,4 +82,7 @@ def _undistort(model: str, images: str, target: str, size: int) -> None:
         smaller = pycolmap.UndistortCameraOptions()
         smaller.max_image_size = size
         pycolmap.undistort_images(part, model, images, undistort_options=smaller, jpeg_quality=97, num_threads=1)
+        demand_room_left(
+            part
+        )  # COLMAP does not say that its files are cut off, and takes all memory when it reads them
         save_scene(read_scene(pycolmap.Reconstruction(part / "sparse"))[0], Path(part) / "scene.npz")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sdgmnet.errors import InputError
-from sdgmnet.files import new_file
+from sdgmnet.files import demand_room_left, new_file
 from sdgmnet.reconstruction.maps import read_map
 from sdgmnet.reconstruction.process import run_alone
 from sdgmnet.reconstruction.views import load_scene
@@ -82,6 +82,7 @@ def _fuse(
     (folder / "sparse").mkdir()
     (folder / "stereo").mkdir()
     model.write(str(folder / "sparse"))
+    demand_room_left(folder)  # COLMAP does not say that its model is cut off
     (folder / "images").symlink_to(Path(workspace) / "images")
     for kind in ("depth_maps", "normal_maps"):
         (folder / "stereo" / kind).symlink_to(Path(workspace) / "stereo" / kind)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sdgmnet.files import new_folder
+from sdgmnet.files import demand_room_left, new_folder
 from sdgmnet.reconstruction import database as tables
 from sdgmnet.reconstruction.sparse import Step, alone, mapping_options, read_scene
 from sdgmnet.reconstruction.views import save_scene
@@ -108,6 +108,7 @@ def _map(
             model.write_binary(part / str(number))
             model.write_text(part / str(number))
         models[0].export_PLY(part / POINTS)
+        demand_room_left(part)  # COLMAP does not say that its files are cut off
         save_scene(read_scene(models[0])[0], scene)
         return [figures(model) for model in models]
 

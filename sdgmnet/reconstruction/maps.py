@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.files import new_file
+from sdgmnet.files import new_file, read_bytes
 
 LONGEST_HEADER = 64  # three numbers and their separators are shorter
 
@@ -14,9 +14,11 @@ def read_map(path: Path | str) -> np.ndarray:
     """Depths (H, W) or normals (H, W, 3), float32."""
     path = Path(path)
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist: estimate the depths first.") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}).") from error
     parts = content[:LONGEST_HEADER].split(b"&", 3)
     if len(parts) != 4 or not all(part.isdigit() for part in parts[:3]):
         raise InputError(f"{path} is not a COLMAP map: it does not begin with width&height&channels&.")

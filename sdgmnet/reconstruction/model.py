@@ -20,9 +20,9 @@ from sdgmnet.features.colmap import to_colmap
 from sdgmnet.features.describe import Features
 from sdgmnet.features.h5 import Store, features_to_arrays, read_features
 from sdgmnet.features.match import match
-from sdgmnet.files import read_json, write_json
+from sdgmnet.files import demand_plain, read_record, write_json
 from sdgmnet.reconstruction import database as tables
-from sdgmnet.reconstruction.copies import plain_name
+from sdgmnet.reconstruction.copies import plain_name, read_copies
 from sdgmnet.reconstruction.mapping import map_photos, verify
 from sdgmnet.reconstruction.sparse import COPYING, FEWEST_MATCHES, alone, neighbours_in_order
 from sdgmnet.reconstruction.times import Times
@@ -182,7 +182,7 @@ def same_inputs_or_error(place: Place, photos: Photos, options: ModelOptions, de
     if not path.exists():
         write_json(path, now)
         return
-    before = read_json(path)
+    before = read_record(path, dict)
     changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     if changed:
         raise InputError(
@@ -192,6 +192,7 @@ def same_inputs_or_error(place: Place, photos: Photos, options: ModelOptions, de
 
 def content(path: Path) -> str:
     try:
+        demand_plain(path)
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha1").hexdigest()
     except OSError as error:
@@ -222,7 +223,7 @@ def copy_photos(place: Place, photos: Photos, options: ModelOptions, tell: Tell)
         place.times.peak(step.peak_bytes, "photos")
         write_json(record, step.result)
     tell("photos", len(photos.names), len(photos.names))
-    copies: dict[str, Any] = read_json(record)
+    copies = read_copies(record)
     readable = len(copies["photos"])
     if readable < options.smallest:
         left_out = "".join(f" {name} {reason}." for name, reason in copies["broken"])
@@ -328,7 +329,7 @@ def verify_pairs(place: Place, photos: int, options: ModelOptions, tell: Tell) -
         place.times.peak(step.peak_bytes, "verifying")
         with tables.opened(place.database) as database:
             write_json(record, tables.count_verified(database)._asdict())
-    if not read_json(record)["pairs"]:
+    if not read_record(record, {"pairs": int})["pairs"]:
         raise NoModel(
             f"no two of the {photos} photos show the same things from different places, as far as their matches say: "
             "a model needs photos that overlap."
@@ -359,5 +360,7 @@ def map_models(place: Place, photos: int, options: ModelOptions, tell: Tell) -> 
             )
         write_json(record, step.result)
     tell("mapping", photos, photos)
-    models: list[dict[str, Any]] = read_json(record)
+    models: list[dict[str, Any]] = read_record(record, [{"photos": [str], "registered": int}])
+    if not models:
+        raise InputError(f"{record} names no model: remove it.")
     return models

@@ -16,7 +16,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.files import new_file, new_folder, read_json, write_json
+from sdgmnet.files import demand_room_left, new_file, new_folder, read_json, read_record, write_json
+from sdgmnet.reconstruction.copies import COPIES, read_copies
 from sdgmnet.reconstruction.process import run_alone
 from sdgmnet.reconstruction.times import peak_memory
 from sdgmnet.reconstruction.views import SparseScene, View, save_scene
@@ -43,6 +44,9 @@ class SparseOptions:
     seed: int = 0
     threads: int = 2
     """For extraction and matching, whose results do not depend on it."""
+
+
+RECORDS: dict[str, Any] = {"prepare_photos": COPIES, "match": {"pairs": str}, "undistort": {"models": [int]}}
 
 
 class Step(NamedTuple):
@@ -78,14 +82,15 @@ def reconstruct(
             progress(title)
             step = alone(function, work / "log.txt", work=str(work), options=asdict(options), **arguments)
             write_json(record, {**step.result, "peak_bytes": step.peak_bytes})
-        said[function.split(":")[1]] = read_json(record)
+        name = function.split(":")[1]
+        said[name] = read_record(record, {"peak_bytes": int, **RECORDS.get(name, {})})
     for spent in ("features.db",):  # matches.db holds all of it
         (work / spent).unlink(missing_ok=True)
-    copies = said["prepare_photos"]["photos"]
+    copies = read_copies(work / "photos.json")["photos"]
     return {
         "broken": said["prepare_photos"]["broken"],
         "photos": len(copies),
-        "sources": {copy["name"]: copy.get("source", copy["name"]) for copy in copies},  # older records have none
+        "sources": {copy["name"]: copy["source"] for copy in copies},
         "pairs": said["match"]["pairs"],
         "models": said["undistort"]["models"],
         "peak_bytes": max(step["peak_bytes"] for step in said.values()),
@@ -284,6 +289,7 @@ def map_scene(work: str, options: dict[str, Any]) -> dict[str, Any]:
         for number, model in enumerate(large):
             (part / str(number)).mkdir()
             model.write(part / str(number))
+        demand_room_left(part)  # COLMAP does not say that its model is cut off, and takes all memory when it reads it
         shutil.rmtree(unsorted)
     return {"models": [model.num_reg_images() for model in large]}
 
@@ -315,6 +321,7 @@ def undistort(work: str, options: dict[str, Any]) -> dict[str, Any]:
             pycolmap.undistort_images(
                 workspace, model, Path(work) / "photos", undistort_options=smaller, jpeg_quality=97, num_threads=1
             )
+            demand_room_left(part)
             undistorted = pycolmap.Reconstruction(workspace / "sparse")
             scene, images = read_scene(undistorted)
             save_scene(scene, workspace / "scene.npz")

@@ -7,7 +7,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sdgmnet.files import read_json, write_json
+from sdgmnet.errors import InputError
+from sdgmnet.files import read_record, write_json
 
 
 class Times:
@@ -18,7 +19,11 @@ class Times:
 
     def read(self) -> dict[str, Any]:
         nothing: dict[str, Any] = {"seconds": {}, "peak_bytes": 0, "peak_bytes_of": {}}
-        return nothing | (read_json(self.path) if self.path.exists() else {})
+        known = nothing | (read_record(self.path, dict) if self.path.exists() else {})
+        tables = (known["seconds"], known["peak_bytes_of"], {"all": known["peak_bytes"]})
+        if not all(isinstance(one, dict) and all(isinstance(n, int | float) for n in one.values()) for one in tables):
+            raise InputError(f"{self.path} holds no seconds and bytes of stages: remove it.")
+        return known
 
     def peak(self, peak_bytes: int, stage: str | None = None) -> None:
         """Note memory that was held, here or in a process of its own."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from sdgmnet.arrays import read_arrays
 from sdgmnet.errors import InputError
-from sdgmnet.files import new_file
+from sdgmnet.files import new_file, stays_below
 
 
 class View(NamedTuple):
@@ -76,6 +76,7 @@ def load_scene(path: Path | str) -> SparseScene:
     fits = (
         all(arrays[name].shape == shape for name, shape in shapes.items())
         and arrays["name"].dtype.kind == "U"
+        and all(stays_below(str(name)) for name in arrays["name"].flat)  # maps are written under these names
         and all(one.dtype.kind in "iuf" and np.isfinite(one).all() for one in numbers)
         and all(arrays[name].dtype.kind in "iu" and (arrays[name] > 0).all() for name in ("width", "height"))
         and (seen.ndim, seen.shape[1:], seen.dtype.kind) == (2, (2,), "i")

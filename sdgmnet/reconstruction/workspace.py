@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.files import read_json, write_json
+from sdgmnet.files import read_record, write_json
 from sdgmnet.reconstruction.maps import write_map
 from sdgmnet.reconstruction.stereo import DenseOptions
 
@@ -38,7 +38,7 @@ def noted_options(workspace: Path) -> dict[str, Any] | None:
     """What the maps of a workspace are made with, and by whom; None where nobody noted it."""
     note = note_path(workspace)
     return (
-        {"maker": "sdgmnet", **read_json(note)} if note.is_file() else None
+        {"maker": "sdgmnet", **read_record(note, dict)} if note.is_file() else None
     )  # notes without a maker are of our stereo
 
 

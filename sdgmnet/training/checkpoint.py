@@ -1,6 +1,7 @@
 """Checkpoints: everything a run needs to go on to the same bits. Atomic, the last two kept, never a silent fresh start."""
 
 import io
+import os
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,9 +10,9 @@ from typing import Any
 
 import torch
 
-from sdgmnet.arrays import reason_of
+from sdgmnet.arrays import demand_bounded_zip, reason_of
 from sdgmnet.errors import InputError
-from sdgmnet.files import new_file
+from sdgmnet.files import demand_plain, new_file
 
 try:
     import fcntl
@@ -19,6 +20,7 @@ except ModuleNotFoundError:  # not a POSIX system: runs are not locked there
     fcntl = None  # type: ignore[assignment]
 
 KEPT = 2
+LOCK_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)  # a link would make a file elsewhere
 
 
 def save_checkpoint(folder: Path, step: int, content: dict[str, Any]) -> Path:
@@ -54,6 +56,8 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Any], list[str]]:
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
     try:
+        demand_plain(path)
+        demand_bounded_zip(path)
         with zipfile.ZipFile(path) as archive:  # torch's format is a zip: its checksums find what loading would not
             damaged = archive.testzip()
         if damaged:
@@ -77,7 +81,7 @@ def run_lock(folder: Path) -> Iterator[None]:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: choose a folder for -o.")
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "a") as handle:
+    with os.fdopen(os.open(folder / ".lock", LOCK_FLAGS, 0o666), "a") as handle:
         if fcntl is not None:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sdgmnet.errors import InputError
-from sdgmnet.files import parse_json
+from sdgmnet.files import parse_json, read_text
 
 
 class RunLog:
@@ -14,6 +14,8 @@ class RunLog:
 
     def __init__(self, path: Path, keep_bytes: int | None = None) -> None:
         self.path = path
+        if path.is_symlink() or (path.exists() and not path.is_file()):  # it is written in place, wherever a link leads
+            raise InputError(f"{path} is a link or no file: a run keeps its log in its own folder; remove it.")
         if keep_bytes is None:
             path.write_bytes(b"")
         else:
@@ -41,7 +43,7 @@ def read_log(path: Path | str, kind: str) -> list[dict[str, Any]]:
     if not path.exists():
         raise InputError(f"{path} does not exist: give the log.jsonl of a run.")
     try:
-        lines = [parse_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [parse_json(line) for line in read_text(path).splitlines()]
     except (ValueError, OSError) as error:
         raise InputError(f"{path} is not the log of a run ({error}): give the log.jsonl of a run.") from error
     if not all(isinstance(line, dict) and {"kind", "step"} <= set(line) for line in lines):

@@ -51,6 +51,7 @@ FORBIDDEN = (
     "os.symlink",
     "os.link",
 )
+MOVING = ("os.rename", "shutil.move")
 WRITING = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "shutil.rmtree", "shutil.move")
 
 
@@ -183,9 +184,10 @@ def watch_writes(folder: Path) -> None:
             if writes and not os.path.realpath(os.fsdecode(path)).startswith(allowed):
                 raise Forbidden(f"{os.fsdecode(path)} opened for writing ({mode})")
         elif event in WRITING and isinstance(arguments[0], str | bytes | os.PathLike):
-            path = os.path.realpath(os.fsdecode(arguments[0]))
-            if not f"{path}{os.sep}".startswith(inside) and (len(arguments) < 2 or arguments[-1] in (-1, None)):
-                raise Forbidden(f"{event} {path}")
+            for given in arguments[:2] if event in MOVING else arguments[:1]:
+                path = os.path.realpath(os.fsdecode(given))
+                if not f"{path}{os.sep}".startswith(inside) and (len(arguments) < 2 or arguments[-1] in (-1, None)):
+                    raise Forbidden(f"{event} {path}")
 
     sys.addaudithook(hook)
 

@@ -19,6 +19,7 @@ import cv2
 import numpy as np
 import torch
 
+from sdgmnet.commands.match import read_pairs
 from sdgmnet.data.batches import PairSampler
 from sdgmnet.data.download import unpack_zip
 from sdgmnet.data.hpatches import read_descriptor_file, read_strip
@@ -29,6 +30,7 @@ from sdgmnet.data.photo_sets import read_truth
 from sdgmnet.data.phototour import grid_of_patches, read_bitmap, read_phototour, read_point_ids, read_test_pairs
 from sdgmnet.data.sequences import read_homography
 from sdgmnet.data.sources import with_pairs
+from sdgmnet.data.strips import JITTERS, records
 from sdgmnet.encoders import TFeat
 from sdgmnet.features import eth, h5
 from sdgmnet.features.compact import Projection, load_projection, save_projection
@@ -36,13 +38,18 @@ from sdgmnet.features.describe import Features
 from sdgmnet.features.images import read_color, read_gray
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.own_keypoints import read_keypoints
+from sdgmnet.files import write_json
 from sdgmnet.foreign import load_kornia
+from sdgmnet.paper.captions import caption_of_run
 from sdgmnet.paper.results import FILE, Result, read_result
 from sdgmnet.pretrained import load_encoder, load_tfeat, save_encoder
 from sdgmnet.reconstruction import database
 from sdgmnet.reconstruction.cloud import read_ply
+from sdgmnet.reconstruction.copies import read_copies
 from sdgmnet.reconstruction.maps import read_map, write_map
+from sdgmnet.reconstruction.times import Times
 from sdgmnet.reconstruction.views import SparseScene, View, load_scene, save_scene
+from sdgmnet.reconstruction.workspace import noted_options
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.checkpoint import checkpoints, load_checkpoint, read_checkpoint, save_checkpoint
 from sdgmnet.training.config import TrainConfig
@@ -453,7 +460,10 @@ def make_texts_of_runs(folder: Path) -> None:
     (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     made = {
         "digest": "d",
+        "name": "n",
         "config": {"encoder": "tfeat", "batch_size": 4},
+        "trained_on": ["liberty"],
+        "checkpoints": [{"step": 1, "fpr95": {"a": 0.1}}],
         "seconds_per_iteration": 0.1,
         "diverged": None,
     }
@@ -466,7 +476,53 @@ def check_texts_of_runs(folder: Path) -> None:
     demand(bool(config.evaluation_steps()) and 0 <= config.running_decay < 1, "configuration")
     for line in read_log(folder / "log.jsonl", "epoch"):
         demand(line["kind"] == "epoch", "log")
-    demand(read_result(folder, "d") is not None, "result")
+    result = read_result(folder, "d")
+    demand(result is not None and all(line["step"] is not None for line in result.checkpoints), "result")
+
+
+def make_records(folder: Path) -> None:
+    photo = {"name": "a/b.png", "source": "a/b c.png", "width": 40, "height": 30, "focal": 1.2}
+    write_json(
+        folder / "photos.json", {"photos": [photo, photo | {"name": "d.png", "focal": None}], "broken": [["e", "is"]]}
+    )
+    write_json(folder / "seconds.json", {"seconds": {"dense": 1.5}, "peak_bytes": 9, "peak_bytes_of": {"dense": 9}})
+    write_json(folder / "stereo/options.json", {"maker": "colmap", "scene": "0"})
+    recorded = {
+        "sequence": "one",
+        "settings": {"a": 1},
+        "patches": 3,
+        "detected_by": {"1": 2},
+        "sources": {"1.png": "0"},
+    }
+    write_json(folder / "one/strips.json", recorded | {"median_overlap": dict.fromkeys(JITTERS, 0.5)})
+    TrainConfig(data=("demo",)).save(folder / "config.json")
+    write_json(folder / "last.json", {"trained_on": ["liberty"], "step": 3})
+
+
+def check_records(folder: Path) -> None:
+    copies = read_copies(folder / "photos.json")
+    demand(all(copy["width"] * copy["height"] is not None for copy in copies["photos"]), "copies")
+    demand(all(Path(folder, copy["source"]).is_relative_to(folder) for copy in copies["photos"]), "names of copies")
+    demand(
+        ".." not in "".join(copy["name"] + copy["source"] for copy in copies["photos"]).split("/"), "names that climb"
+    )
+    times = Times(folder / "seconds.json").read()
+    demand(max(times["peak_bytes"], *times["peak_bytes_of"].values(), 0) is not None, "bytes")
+    demand(sum(times["seconds"].values()) is not None, "seconds")
+    demand(isinstance(noted_options(folder), dict), "options of maps")
+    for record in records(folder):
+        demand(sum(record["median_overlap"][noise] for noise in JITTERS) is not None, "overlaps")
+    demand(isinstance(caption_of_run(folder), str), "caption")
+
+
+def make_pairs(folder: Path) -> None:
+    (folder / "pairs.txt").write_text("a.png b.png\na.png c.png\n")
+
+
+def check_pairs(folder: Path) -> None:
+    names = {"a.png", "b.png", "c.png"}
+    found = read_pairs(folder / "pairs.txt", names)
+    demand(bool(found) and all({*pair} <= names and pair[0] != pair[1] for pair in found), "pairs")
 
 
 def make_archive(folder: Path) -> None:
@@ -504,6 +560,8 @@ TASK_FILES = [f"verif_{kind}_split-a.csv" for kind in ("pos", "neg_intra")] + ["
 TRUTH_FILES = ("colmap/cameras.txt", "colmap/images.txt", "strecha/a.png.camera")
 SCENE_FILES = ("scene.npz", "tracks.npz", "points.npz", "angles.npz")
 CHECKPOINT_FILES = tuple(f"checkpoints/checkpoint-{step:09d}.pt" for step in (4, 8))
+
+RECORD_FILES = ("photos.json", "seconds.json", "stereo/options.json", "one/strips.json", "last.json")
 
 TARGETS: dict[str, Target] = {
     "phototour bitmap": Target(make_bitmap, check_bitmap, everywhere(mutations.mutate_bytes, "patches0000.bmp"), 0.4),
@@ -554,5 +612,7 @@ TARGETS: dict[str, Target] = {
         },
         2.0,
     ),
+    "records of work": Target(make_records, check_records, everywhere(mutations.mutate_json, *RECORD_FILES), 2.0),
+    "lists of pairs": Target(make_pairs, check_pairs, everywhere(mutations.mutate_lines, "pairs.txt"), 1.0),
     "zip archives": Target(make_archive, check_archive, everywhere(mutations.mutate_zip, "liberty.zip"), 1.0),
 }

@@ -1,0 +1,76 @@
+"""JSON that commands write for themselves and read again: what somebody changed is told in a sentence."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sdgmnet.cli import main
+from sdgmnet.errors import InputError
+from sdgmnet.files import read_record, stays_below, write_json
+from sdgmnet.loss.named import parse_options
+from sdgmnet.reconstruction.copies import read_copies
+from sdgmnet.reconstruction.times import Times
+
+SHAPE = {"size": int, "names": [str], "broken": [(str, int)], "focal": int | float | None}
+WHOLE: dict[str, Any] = {"size": 3, "names": ["a"], "broken": [["a", 1]], "focal": None, "more": [1]}
+
+
+def test_records_that_fit_come_back(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", WHOLE)
+    assert read_record(tmp_path / "a.json", SHAPE) == WHOLE
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"size": "3"}, {"size": None}, {"names": "a"}, {"names": [1]}, {"broken": [["a"]]}, {"broken": [["a", "b"]]},
+     {"broken": {}}, {"focal": "1"}],
+)  # fmt: skip
+def test_records_that_do_not_fit_are_refused(changed: dict[str, Any], tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", WHOLE | changed)
+    with pytest.raises(InputError, match="a.json does not hold"):
+        read_record(tmp_path / "a.json", SHAPE)
+
+
+@pytest.mark.parametrize("content", [[], None, 3, {}, {key: WHOLE[key] for key in ("size", "names", "broken")}])
+def test_records_with_parts_missing_are_refused(content: Any, tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", content)
+    with pytest.raises(InputError, match="a.json does not hold"):
+        read_record(tmp_path / "a.json", SHAPE)
+
+
+@pytest.mark.parametrize("name", ["..", "../a", "/a", "a/../../b", "a//b", "", "a\\b", "a\0"])
+def test_names_that_lead_out(name: str, tmp_path: Path) -> None:
+    assert not stays_below(name) and stays_below("a/b c..png")
+    photo = {"name": "a.png", "source": name, "width": 1, "height": 1, "focal": None}
+    write_json(tmp_path / "photos.json", {"photos": [photo], "broken": []})
+    with pytest.raises(InputError, match="not below its folder"):
+        read_copies(tmp_path / "photos.json")
+
+
+@pytest.mark.parametrize("content", [[1], {"seconds": 3}, {"seconds": {"a": "b"}}, {"peak_bytes": None}])
+def test_times_that_are_none(content: Any, tmp_path: Path) -> None:
+    write_json(tmp_path / "seconds.json", content)
+    with pytest.raises(InputError, match=r"seconds\.json"):
+        Times(tmp_path / "seconds.json").peak(3, "a")
+
+
+def test_options_of_a_loss_that_are_nested_without_end() -> None:
+    assert parse_options([f"a={'[' * 100_000}"])["a"].startswith("[")
+    assert parse_options(["a=1", "b=mean", "c=true"]) == {"a": 1, "b": "mean", "c": True}
+
+
+@pytest.mark.parametrize("command", ["fig4", "table5"])
+@pytest.mark.parametrize(
+    "content",
+    [{}, {"lines": [], "rows": []}, {"lines": 3, "rows": 3}, {"lines": [{"label": 1, "rows": []}], "rows": [{}]},
+     {"lines": [], "sequences": 3, "rows": [{"track_length": 1}]}, {"rows": [{"track_length": "x", "set": []}]}],
+)  # fmt: skip
+def test_results_of_other_benchmarks(
+    command: str, content: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given/results.json").write_text(json.dumps(content))
+    assert main(["paper", command, "--results", str(tmp_path / "given"), "-o", str(tmp_path / "out")]) == 2
+    assert "no results of sdgmnet evaluate" in capsys.readouterr().err
