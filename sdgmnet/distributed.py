@@ -5,6 +5,7 @@ its gradient then stops at the rank's own rows, so the sum over ranks of what re
 """
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
@@ -15,6 +16,8 @@ from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
 from sdgmnet.errors import InputError, Stopped
+
+SECONDS_TO_SPEAK = 2.0
 
 Group = dist.ProcessGroup | Literal["world"]
 Result = TypeVar("Result")
@@ -211,7 +214,9 @@ def world_of(group: Group | None) -> World:
     if group is None or not (dist.is_available() and dist.is_initialized()):
         return ALONE
     chosen = None if group == "world" else group
-    return World(dist.get_rank(chosen), dist.get_world_size(chosen), chosen)
+    if (rank := dist.get_rank(chosen)) < 0:
+        raise InputError("this process is not in the process group that the loss was given: call it on its ranks only.")
+    return World(rank, dist.get_world_size(chosen), chosen)
 
 
 @contextmanager
@@ -239,6 +244,9 @@ def open_world(cuda: bool = False) -> Iterator[World]:
         ) from error
     try:
         yield world_of("world")
+    except SaidByTheFirst:  # torchrun ends all ranks as soon as one has ended: the one that tells the reason goes first
+        time.sleep(SECONDS_TO_SPEAK)
+        raise
     finally:
         dist.destroy_process_group()
 
