@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from sdgmnet import distributed
-from sdgmnet.distributed import ALONE, SaidByTheFirst, World, open_world, share_of, world_of
+from sdgmnet.distributed import ALONE, Lost, SaidByTheFirst, World, open_world, share_of, world_of
 from sdgmnet.errors import InputError
 from sdgmnet.synchronised import synchronise_batchnorm
 from tests.ranks import run_ranks
@@ -45,6 +45,20 @@ def test_ranks_that_cannot_be_reached_are_said(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(InputError, match="start them with torchrun"), open_world():
         pass
+
+
+def test_a_lost_rank_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError(
+            "[/src/gloo/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:7.\n This is typically ..."
+        )
+
+    monkeypatch.setattr(dist, "all_reduce", fail)
+    sentence = (
+        r"^rank 1 of 2 cannot reach another rank, which ended or hangs \(Connection closed by peer \[127.0.0.1\]:7\)$"
+    )
+    with pytest.raises(Lost, match=sentence):
+        World(1, 2).any(True)
 
 
 def test_a_rank_with_nothing_to_say_ends_last(monkeypatch: pytest.MonkeyPatch) -> None:

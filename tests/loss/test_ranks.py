@@ -165,6 +165,12 @@ def test_one_process_needs_no_group() -> None:
     assert torch.equal(SDGMLoss(group="world")(*unit), SDGMLoss()(*unit))
 
 
+def test_a_group_is_given_once() -> None:
+    """Twice, every pair would be gathered k times over."""
+    with pytest.raises(InputError, match="SDGMLoss sees the pairs of all ranks already"):
+        across_ranks(SDGMLoss(group="world"))
+
+
 class Largest(TorchDispatchMode):
     """How many numbers the largest tensor has that is made meanwhile."""
 
