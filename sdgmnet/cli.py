@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NamedTuple
@@ -159,6 +160,7 @@ def _demand_one_process(name: str) -> None:
     if name in SHARED_BY_RANKS or "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
         return
     if os.environ.get("RANK", "0") != "0":
+        time.sleep(2)  # torchrun ends all ranks as soon as one has ended: the first must have spoken
         raise Stopped
     names = " and ".join(SHARED_BY_RANKS)
     raise InputError(f"sdgmnet {name} runs in one process: torchrun is for {names}.")

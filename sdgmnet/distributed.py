@@ -5,6 +5,8 @@ its gradient then stops at the rank's own rows, so the sum over ranks of what re
 """
 
 import os
+import re
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
@@ -15,6 +17,8 @@ from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
 from sdgmnet.errors import InputError, Stopped
+
+SECONDS_TO_SPEAK = 2.0
 
 Group = dist.ProcessGroup | Literal["world"]
 Result = TypeVar("Result")
@@ -170,9 +174,8 @@ class World:
         try:
             yield
         except RuntimeError as error:  # gloo's and nccl's errors are all of this kind
-            reason = " ".join(str(error).split())[:200]
             raise Lost(
-                f"rank {self.rank} of {self.size} cannot reach another rank, which ended or hangs ({reason})"
+                f"rank {self.rank} of {self.size} cannot reach another rank, which ended or hangs ({_reason_of(error)})"
             ) from error
 
 
@@ -211,7 +214,9 @@ def world_of(group: Group | None) -> World:
     if group is None or not (dist.is_available() and dist.is_initialized()):
         return ALONE
     chosen = None if group == "world" else group
-    return World(dist.get_rank(chosen), dist.get_world_size(chosen), chosen)
+    if (rank := dist.get_rank(chosen)) < 0:
+        raise InputError("this process is not in the process group that the loss was given: call it on its ranks only.")
+    return World(rank, dist.get_world_size(chosen), chosen)
 
 
 @contextmanager
@@ -233,12 +238,15 @@ def open_world(cuda: bool = False) -> Iterator[World]:
         backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
         dist.init_process_group(backend, store=fresh, rank=rank, world_size=size)
     except (ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"WORLD_SIZE says that there are several ranks, but they cannot be reached ({reason}): start them with torchrun."
+            f"WORLD_SIZE says that there are several ranks, but they cannot be reached ({_reason_of(error)}): start them with "
+            "torchrun."
         ) from error
     try:
         yield world_of("world")
+    except SaidByTheFirst:  # torchrun ends all ranks as soon as one has ended: the one that tells the reason goes first
+        time.sleep(SECONDS_TO_SPEAK)
+        raise
     finally:
         dist.destroy_process_group()
 
@@ -256,6 +264,12 @@ def was_restarted() -> bool:
 def local_rank() -> int:
     """Which GPU of its machine is this process's."""
     return _number("LOCAL_RANK", 0)
+
+
+def _reason_of(error: Exception) -> str:
+    """Torch's own words, the first sentence of them, without the line of its source."""
+    words = re.sub(r"^\[\S+:\d+\] ", "", " ".join(str(error).split()))
+    return words.split(". ")[0].rstrip(".")[:200]
 
 
 def _number(name: str, otherwise: int) -> int:

@@ -1,12 +1,15 @@
 """What ranks tell each other, and BatchNorm over all of them, against one process that has everything."""
 
+import time
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
-from sdgmnet.distributed import ALONE, SaidByTheFirst, World, open_world, share_of, world_of
+from sdgmnet import distributed
+from sdgmnet.distributed import ALONE, Lost, SaidByTheFirst, World, open_world, share_of, world_of
 from sdgmnet.errors import InputError
 from sdgmnet.synchronised import synchronise_batchnorm
 from tests.ranks import run_ranks
@@ -42,6 +45,37 @@ def test_ranks_that_cannot_be_reached_are_said(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(InputError, match="start them with torchrun"), open_world():
         pass
+
+
+def test_a_lost_rank_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError(
+            "[/src/gloo/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:7.\n This is typically ..."
+        )
+
+    monkeypatch.setattr(dist, "all_reduce", fail)
+    sentence = (
+        r"^rank 1 of 2 cannot reach another rank, which ended or hangs \(Connection closed by peer \[127.0.0.1\]:7\)$"
+    )
+    with pytest.raises(Lost, match=sentence):
+        World(1, 2).any(True)
+
+
+def test_a_rank_with_nothing_to_say_ends_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun ends all ranks as soon as one has ended."""
+    world, happened = World(1, 2), list[str]()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(distributed, "rendezvous", lambda _: iter([(None, 1, 2)]))
+    monkeypatch.setattr(distributed, "world_of", lambda _: world)
+    monkeypatch.setattr(dist, "PrefixStore", lambda *_: None)
+    monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: happened.append("opened"))
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: happened.append("closed"))
+    monkeypatch.setattr(time, "sleep", lambda _: happened.append("waited"))
+    with pytest.raises(SaidByTheFirst), open_world():
+        raise SaidByTheFirst(2)
+    with pytest.raises(InputError), open_world():
+        raise InputError("no such folder.")
+    assert happened == ["opened", "waited", "closed", "opened", "closed"]
 
 
 def network() -> nn.Module:
@@ -157,5 +191,8 @@ def test_a_command_that_ranks_cannot_share_is_refused(
     assert main(["bench", "loss"]) == 2
     assert "runs in one process: torchrun is for train and describe" in capsys.readouterr().err
     monkeypatch.setenv("RANK", "1")
+    waited: list[float] = []
+    monkeypatch.setattr(time, "sleep", waited.append)
     assert main(["bench", "loss"]) == 1
+    assert waited, "or torchrun may end the first before it has said so"
     assert capsys.readouterr().err == ""

@@ -53,6 +53,26 @@ def test_one_file_and_one_line(code: str, line: str, folder: Path) -> None:
         assert '"my_loss.py:MyLoss"' in (folder / "runs/mine/best.json").read_text()
 
 
+def test_a_run_is_resumed_by_the_words_that_began_it(folder: Path) -> None:
+    (folder / "my_loss.py").write_text(CODE[0])
+    words = [
+        "train",
+        "--data",
+        "blobs",
+        "--loss",
+        "my_loss.py:MyLoss",
+        "--batch-size",
+        "4",
+        "--threads",
+        "1",
+        "-o",
+        "run",
+    ]
+    assert main([*words, "--iterations", "1"]) == 0
+    assert main(["train", "-o", "run", "--resume", "--loss", "my_loss.py:MyLoss"]) == 0
+    assert main(["train", "-o", "run", "--resume", "--loss", "hardnet"]) == 2
+
+
 def test_the_library_trains_and_takes_ours(folder: Path) -> None:
     if find_spec("pytorch_metric_learning") is None:
         pytest.skip("needs pytorch-metric-learning: pip install 'sdgmnet[pml]'")

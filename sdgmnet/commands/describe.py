@@ -1,5 +1,6 @@
 """`sdgmnet describe`."""
 
+import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -159,14 +160,10 @@ def describe_into(
 
     Of several ranks each describes its share into files of its own; the first one puts them together.
     """
-    contender = as_contender(descriptor)
-    note = features_note(descriptor, limit, upright, as_stored, size)
-    if keypoints is not None:
-        if not keypoints.is_file():
-            raise InputError(f"{keypoints} does not exist.")
-        if keypoints.resolve() == out.resolve():
-            raise InputError(f"{out} is read for its keypoints and cannot be written at once: choose another -o.")
-        note["keypoints"] = f"{keypoints.name} {digest(keypoints)}"
+    world.demand_equal(json.dumps(sorted(pictures)), "pictures", "give all ranks the same folders")
+    contender, note = world.alike(
+        lambda: (as_contender(descriptor), _note_of(out, descriptor, limit, upright, as_stored, size, keypoints))
+    )
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
     began, counted, broken = time.perf_counter(), 0, 0
     with ExitStack() as held:
@@ -189,12 +186,33 @@ def describe_into(
     if store is None:
         return []
     done, before = len(todo) - broken, len(pictures) - len(todo)
+    if sum(name in store for name in todo) < done:
+        raise InputError(f"what other ranks described is not beside {out}: all ranks must see the same folders.")
     if not done and not before:
         raise InputError("no picture could be described; the reasons stand above.")
     words = [f"{number_of(done, 'picture')} described ({counted} keypoints, {time.perf_counter() - began:.1f} s)"]
     words += [f"{before} in the file already"] * bool(before) + [f"{broken} left out"] * bool(broken)
     print(f"{out}: {', '.join(words)}.")
     return [name for name in pictures if name in store]
+
+
+def _note_of(
+    out: Path,
+    descriptor: str,
+    limit: int | None,
+    upright: bool,
+    as_stored: bool,
+    size: int,
+    keypoints: Path | None,
+) -> dict[str, Any]:
+    note = features_note(descriptor, limit, upright, as_stored, size)
+    if keypoints is not None:
+        if not keypoints.is_file():
+            raise InputError(f"{keypoints} does not exist.")
+        if keypoints.resolve() == out.resolve():
+            raise InputError(f"{out} is read for its keypoints and cannot be written at once: choose another -o.")
+        note["keypoints"] = f"{keypoints.name} {digest(keypoints)}"
+    return note
 
 
 def features_note(descriptor: str, limit: int | None, upright: bool, as_stored: bool, size: int) -> dict[str, Any]:

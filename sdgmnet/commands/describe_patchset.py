@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ def describe_patchset(
     parts = out.with_name(f".{out.name}.parts")
     own = parts / f"rank-{world.rank}.npy"
     with ExitStack() as held:
-        world.lead(lambda: held.enter_context(only_worker(parts, "choose another -o")))
+        world.lead(lambda: held.enter_context(_held(parts)))
         with new_file(own) as part:
             _write(part, _described(patchset, contender, rows, quiet=not world.is_first), rows.stop - rows.start)
         world.collect(None)  # all parts are there
@@ -50,10 +50,19 @@ def describe_patchset(
         places = [parts / f"rank-{rank}.npy" for rank in range(world.size)]
         with new_file(out) as part:
             _write(part, _read(places), len(patchset))
-        shutil.rmtree(parts, ignore_errors=True)
     seconds = time.perf_counter() - began
     print(f"{out}: {len(patchset)} patches described ({seconds:.1f} s).")
     return out
+
+
+@contextmanager
+def _held(parts: Path) -> Iterator[None]:
+    """The folder of the ranks' parts, which nobody needs afterwards, whatever happened."""
+    with only_worker(parts, "choose another -o"):
+        try:
+            yield
+        finally:
+            shutil.rmtree(parts, ignore_errors=True)
 
 
 def _opened(out: Path, folder: Path, descriptor: str, overwrite: bool) -> Work:

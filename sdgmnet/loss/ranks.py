@@ -33,6 +33,8 @@ def across_ranks(loss: Loss, group: Group = "world") -> Loss:
         >>> from sdgmnet.loss import HardNetLoss
         >>> loss = across_ranks(HardNetLoss())
     """
+    if any(isinstance(hook, _GatherFirst) for hook in loss._forward_pre_hooks.values()):
+        raise InputError(f"{type(loss).__name__} sees the pairs of all ranks already: give it a group once.")
     loss.register_forward_pre_hook(_GatherFirst(group), with_kwargs=True)
     return loss
 

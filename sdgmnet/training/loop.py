@@ -33,6 +33,7 @@ from sdgmnet.training.signals import stop_signals
 from sdgmnet.version import __version__
 
 SECONDS_BETWEEN_CHECKPOINTS = 180
+SECONDS_OF_ONE_SIGNAL = 5  # the scheduler's and torchrun's
 
 Show = Callable[[Console, TrainConfig, Path, int], Display]
 
@@ -66,6 +67,7 @@ def _train(
         if not resume and world.tell(was_restarted() and (out / "config.json").exists()):
             config, resume = _settled(config), True  # torchrun typed what was typed at first
         if resume:
+            config = replace(config, loss=_with_whole_path(config.loss))
             world.lead(lambda: _demand_saved_config(config, out, console, world.size))
             world.lead(lambda: held.enter_context(run_lock(out)))
         else:
@@ -87,7 +89,8 @@ def _train(
 
             log = world.lead(begin)
         shown = config if world.is_first else replace(config, tensorboard=False)
-        with show(console, shown, out, run.step) as display, stop_signals() as stopping:
+        same_within = 0 if world.size == 1 else SECONDS_OF_ONE_SIGNAL
+        with show(console, shown, out, run.step) as display, stop_signals(same_within) as stopping:
             display.introduce(opened, run.device, run.sampler.pools(config.batch_size).left_out, world.size)
             try:
                 last = _iterate(run, opened.test, out, log, display, stopping)
@@ -114,15 +117,20 @@ def _settled(config: TrainConfig) -> TrainConfig:
     device = choose_device(config.device)
     engine = choose_engine(config.engine, device, config.encoder)
     chunk_size = config.chunk_size or choose_chunk(engine, device) if ENCODERS[config.encoder].chunkable else None
-    own = own_file(config.loss)
     return replace(
         config,
         data=places,
-        loss=config.loss if own is None else f"{own[0].resolve()}:{own[1]}",
+        loss=_with_whole_path(config.loss),
         threads=config.threads or torch.get_num_threads(),
         engine=engine,
         chunk_size=chunk_size,
     )
+
+
+def _with_whole_path(loss: str) -> str:
+    """A loss of one's own by the place of its file, wherever one stands; any other as it is."""
+    own = own_file(loss)
+    return loss if own is None else f"{own[0].resolve()}:{own[1]}"
 
 
 def _refuse_old_run(out: Path) -> None:
@@ -142,8 +150,10 @@ def _demand_saved_config(given: TrainConfig, out: Path, console: Console, ranks:
     for name, (before, after) in changed.items():
         console.print(f"--{name.replace('_', '-')}: saved {before}, given {after}")
     free = set(FREE_ON_RESUME)
-    if "threads" in changed and ranks_of(load_checkpoint(out / "checkpoints")[0]) != ranks:
-        free.add("threads")  # with another number of ranks bits change anyway
+    if "threads" in changed:
+        state, _ = load_checkpoint(out / "checkpoints")
+        if ranks_of(state) != ranks or state.get("threads") == given.threads:
+            free.add("threads")  # with another number of ranks bits change anyway, and the run then goes on as it is
     fixed = [name for name in changed if name not in free]
     if fixed:
         raise InputError(
@@ -156,7 +166,7 @@ def _begin(run: Run, sources: Sources, out: Path) -> RunLog:
     """A new run's first files; it can be resumed from the moment its configuration is there."""
     log = RunLog(out / "log.jsonl")
     write_json(out / "data.json", fingerprints(sources))
-    _save(run, log, out)
+    _write_checkpoint(run, log, out)
     run.config.save(out / "config.json")
     return log
 
@@ -198,9 +208,13 @@ def _take_over(run: Run, state: dict[str, Any], out: Path) -> int:
 
 
 def _save(run: Run, log: RunLog | None, out: Path) -> None:
+    """By the first rank, while the others wait: torchrun ends all ranks as soon as one has ended."""
     run.check_finite()
-    if log is not None:
-        save_checkpoint(out / "checkpoints", run.step, {**run.state(), "log_bytes": log.synced_size()})
+    run.world.lead(lambda: None if log is None else _write_checkpoint(run, log, out))
+
+
+def _write_checkpoint(run: Run, log: RunLog, out: Path) -> None:
+    save_checkpoint(out / "checkpoints", run.step, {**run.state(), "log_bytes": log.synced_size()})
 
 
 def _iterate(

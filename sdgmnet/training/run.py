@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sdgmnet.data.augmentation import OUTPUT_SIDE
 from sdgmnet.data.batches import PairSampler
 from sdgmnet.data.patchset import PatchSet, some_pairs
-from sdgmnet.distributed import ALONE, World, local_rank, share_of
+from sdgmnet.distributed import ALONE, SaidByTheFirst, World, local_rank, share_of
 from sdgmnet.encoders import ENCODERS, Encoder, L2Net, initialise_orthogonally
 from sdgmnet.errors import InputError
 from sdgmnet.inference import NATIVE_CHUNK, describe_patches, prepare
@@ -56,6 +56,7 @@ class Run:
             "counted": self.counted,
             "best": self.best,
             "ranks": self.world.size,
+            "threads": self.config.threads,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -91,7 +92,7 @@ def start(config: TrainConfig, patchsets: Sequence[PatchSet], *, resume: bool = 
     if world.size > 1 and not encoder.chunkable:
         for name, child in encoder.named_children():
             if name != "norm":  # which sees the gathered batch
-                synchronise_batchnorm(child, world)
+                setattr(encoder, name, synchronise_batchnorm(child, world))
     encoder.to(device).train()
     loss = build_loss(config).to(device)
     optimizer = build_optimizer(config, encoder)
@@ -190,7 +191,9 @@ def iterate_once(run: Run) -> float:
         ).item()
     except InputError as error:  # a loss refuses descriptors that are not finite
         if step == 0:  # nothing has been learned yet that could have broken
-            raise
+            if run.world.is_first:
+                raise
+            raise SaidByTheFirst(2) from error  # all ranks compute the same loss
         raise Diverged(str(error)) from error
     if not np.isfinite(value):
         raise Diverged(f"the loss is {value}")

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,10 +17,13 @@ import h5py
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
 
 from sdgmnet.cli import main
+from sdgmnet.commands import describe_patchset
 from sdgmnet.data.patchset import PatchSet
+from sdgmnet.errors import InputError
 from sdgmnet.features.h5 import Helper, names_in, parts_folder
 from sdgmnet.training.log import read_log
 from tests.ranks import run_ranks
@@ -96,7 +100,7 @@ def test_a_killed_rank_ends_the_job_with_a_reason(folder: Path) -> None:
     assert "sdgmnet: training ended at step 5 of 8: rank 0 of 2 cannot reach another rank" in errors
     assert "start the ranks again with --resume" in errors
     assert "Traceback" not in errors.split("ChildFailedError")[0].split("torch/distributed")[0]
-    resumed = torchrun(folder, "train", "-o", "run", "--resume")
+    resumed = torchrun(folder, "train", "-o", "run", "--resume", "--loss", "killer.py:Killer")
     errors = errors_of(resumed)
     assert resumed.returncode == 0, errors
     assert "Resuming at step 4 of 8." in errors
@@ -149,6 +153,7 @@ def describe_all(folder: str) -> tuple[list[int], str, str]:
             main(["describe", "blobs", "-o", "ranks.npy"]),
             main(["describe", "blobs", "-o", "ranks.npy"]),
             main(["describe", "nothing", "-o", "none.h5"]),
+            main(["describe", "photos", "-o", "none.h5", "--descriptor", "nonsense"]),
         ]
     return codes, out.getvalue(), errors.getvalue()
 
@@ -159,15 +164,37 @@ def test_ranks_describe_what_one_process_does(folder: Path, monkeypatch: pytest.
     assert main(["describe", "photos", "-o", "alone.h5", "--descriptor", "rootsift"]) == 0
     assert main(["describe", "blobs", "-o", "alone.npy"]) == 0
     codes, out, errors = zip(*run_ranks(2, describe_all, str(folder)), strict=True)
-    assert codes == ([0, 0, 2, 2], [0, 0, 2, 2])
+    assert codes == ([0, 0, 2, 2, 2], [0, 0, 2, 2, 2])
     assert out[0].count("5 pictures described") == 1 and out[0].count("1 left out") == 1 and out[1] == ""
     said = "".join(errors)
     assert said.count("broken.png") == 1
     assert said.count("exists already") == 1 and said.count("nothing does not exist") == 1
+    assert said.count("'nonsense' is no contender") == 1
     assert_same_features(Path("alone.h5"), Path("ranks.h5"))
     assert Path("alone.npy").read_bytes() == Path("ranks.npy").read_bytes()
     assert np.load("ranks.npy").shape == (180, 128)
     assert not list(folder.glob(".*")), "nothing is left beside the files"
+
+
+def describe_apart(folder: str) -> tuple[list[int], str]:
+    """As on two machines: first the same pictures, but a place of one's own to write to; then other pictures, too."""
+    own = Path(folder) / str(dist.get_rank())
+    own.mkdir()
+    os.chdir(own)
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as errors:
+        codes = [main(["describe", f"{folder}/photos", "-o", "out.h5", "--descriptor", "rootsift"])]
+        shutil.copytree(f"{folder}/photos", "photos")
+        Path("photos", f"{dist.get_rank()}.png").unlink()
+        codes.append(main(["describe", "photos", "-o", "other.h5", "--descriptor", "rootsift"]))
+    return codes, errors.getvalue()
+
+
+def test_ranks_that_do_not_see_the_same_folders_are_told(folder: Path) -> None:
+    write_photos(folder / "photos")
+    (first, said), (second, _) = run_ranks(2, describe_apart, str(folder))
+    assert (first, second) == ([2, 2], [0, 2])
+    assert "what other ranks described is not beside out.h5" in said
+    assert "pictures of rank 0 and of rank 1 differ" in said
 
 
 def assert_same_features(first: Path, second: Path) -> None:
@@ -213,3 +240,15 @@ def test_a_patchset_is_described_alone_and_into_an_array(
         assert sentence in capsys.readouterr().err
     assert main(["describe", "blobs", "-o", "out.npy", "--descriptor", "sift"]) == 0
     assert np.load("out.npy").shape == (180, 128)
+
+
+def test_parts_of_a_patchset_are_not_left_behind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody goes on with them: they are made anew."""
+    monkeypatch.chdir(folder)
+
+    def fail(*arguments: Any, **named: Any) -> None:
+        raise InputError("broken.")
+
+    monkeypatch.setattr(describe_patchset, "_described", fail)
+    assert main(["describe", "blobs", "-o", "out.npy"]) == 2
+    assert not list(folder.glob(".*"))

@@ -130,9 +130,45 @@ def test_the_gradient_without_gathering_differs() -> None:
     assert abs(value / 2 - whole(anchor, positive).item()) > 1e-3
 
 
+def within_a_group() -> dict[str, Any] | str:
+    """Ranks 1 and 2 of three train together, as ranks 0 and 1 of their group; rank 0 is none of them."""
+    group = dist.new_group([1, 2])
+    loss = SDGMLoss(decay=0.9, group=group)
+    rank = dist.get_rank()
+    if rank == 0:
+        unit = F.normalize(torch.ones(2, 8), dim=1)
+        with pytest.raises(InputError) as refusal:
+            loss(unit, unit)
+        return str(refusal.value)
+    encoder = DistributedDataParallel(Encoder(), process_group=group)
+    rows = slice(PAIRS // 2 * (rank - 1), PAIRS // 2 * rank)
+    anchor, positive = (encoder(side[rows])[0] for side in data(0))
+    value = loss(anchor, positive)
+    value.backward()
+    return {"value": value.item(), "gradient": [parameter.grad for parameter in encoder.parameters()]}
+
+
+def test_a_group_need_not_be_all_ranks() -> None:
+    refusal, *ranks = run_ranks(3, within_a_group)
+    assert "not in the process group" in refusal
+    encoder, loss = Encoder(), SDGMLoss(decay=0.9)
+    value = loss(*(encoder(side)[0] for side in data(0)))
+    value.backward()
+    for rank in ranks:
+        assert rank["value"] == pytest.approx(value.item(), rel=1e-12)
+        for mine, parameter in zip(rank["gradient"], encoder.parameters(), strict=True):
+            torch.testing.assert_close(mine, parameter.grad, rtol=1e-9, atol=1e-12)
+
+
 def test_one_process_needs_no_group() -> None:
     unit = F.normalize(torch.randn(2, 6, 8), dim=2)
     assert torch.equal(SDGMLoss(group="world")(*unit), SDGMLoss()(*unit))
+
+
+def test_a_group_is_given_once() -> None:
+    """Twice, every pair would be gathered k times over."""
+    with pytest.raises(InputError, match="SDGMLoss sees the pairs of all ranks already"):
+        across_ranks(SDGMLoss(group="world"))
 
 
 class Largest(TorchDispatchMode):

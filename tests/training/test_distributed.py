@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -175,33 +176,50 @@ def test_rows_of_the_masks_are_the_same_bits() -> None:
 # ---- the whole command: files, checkpoints, evaluations
 
 
+OWN_LOSS = """
+from torch import nn
+
+class Vector(nn.Module):
+    def forward(self, anchor, positive, *, progress=1.0):
+        return (anchor - positive).square().sum(dim=1)
+"""
+
+
 def command(folder: str) -> dict[str, Any]:
     """On two ranks: a run to its end, one that a signal to the second rank stops and one process began; and bad input."""
     out, found = Path(folder), dict[str, Any]()
     config = TrainConfig.load(out / "given.json")
     found["results"] = train(config, out / "ranks", console=QUIET)
-    original, second = loop.iterate_once, dist.get_rank() == 1
+    original, save, second = loop.iterate_once, loop.save_checkpoint, dist.get_rank() == 1
 
     def signalled(run: Any) -> float:
         if second and run.step == 4:
             os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)  # once by the terminal or a scheduler, once by torchrun
         return original(run)
 
-    loop.iterate_once = signalled
+    def slow(*arguments: Any) -> Path:
+        time.sleep(1)
+        return save(*arguments)
+
+    loop.iterate_once, loop.save_checkpoint = signalled, slow
     try:
         train(config, out / "stopped", console=QUIET)
     except Stopped as stopped:
         found["stopped"] = (stopped.exit_code, str(stopped))
+        found["saved"] = (out / "stopped/checkpoints/checkpoint-000000005.pt").exists()
     finally:
-        loop.iterate_once = original
-    train(replace(TrainConfig.load(out / "alone-first/config.json"), threads=2), out / "alone-first", resume=True,
-          console=QUIET)  # fmt: skip
+        loop.iterate_once, loop.save_checkpoint = original, save
+    with_threads = replace(TrainConfig.load(out / "alone-first/config.json"), threads=2)
+    for _ in range(2):  # torchrun's restart types the same again
+        train(with_threads, out / "alone-first", resume=True, console=QUIET)
     torch.set_num_threads(1)
     for name, wrong, where in (
         ("uneven", replace(config, batch_size=9), "new"),
         ("taken", config, "ranks"),
         ("too large", replace(config, batch_size=4000), "new"),
         ("other data", replace(config, seed=dist.get_rank()), "new"),
+        ("no scalar", replace(config, loss=f"{out}/own.py:Vector"), "own"),
     ):
         try:
             train(wrong, out / where, console=QUIET)
@@ -238,6 +256,7 @@ def test_the_command_by_two_ranks(
         evaluation_pairs=60, checkpoint_every=3, learning_rate=0.05, decay=0.9,
     )  # fmt: skip
     config.save(tmp_path / "given.json")
+    (tmp_path / "own.py").write_text(OWN_LOSS)
     expected = train(config, tmp_path / "alone", console=QUIET)
     with monkeypatch.context() as patch:
         stop_after(5, patch)
@@ -250,6 +269,7 @@ def test_the_command_by_two_ranks(
     assert json.loads((tmp_path / "ranks/results.json").read_text()) == first["results"]
     assert first["stopped"][0] == second["stopped"][0] == 130
     assert "step 5 of 8" in first["stopped"][1] and second["stopped"][1] == ""
+    assert second["saved"], "a rank that ends while the first one saves has torchrun end that, too"
     text = (tmp_path / "ranks/log.jsonl").read_text().splitlines()
     assert len(text) == len((tmp_path / "alone/log.jsonl").read_text().splitlines())  # one rank writes
 
@@ -266,7 +286,8 @@ def test_the_command_by_two_ranks(
     assert "already holds a run" in first["taken"][1]
     assert "batch of 4000 pairs" in first["too large"][1]
     assert "data or configuration of rank 0 and of rank 1 differ" in first["other data"][1]
-    for name in ("uneven", "taken", "too large", "other data"):
+    assert "Vector returned a tensor (8,)" in first["no scalar"][1]
+    for name in ("uneven", "taken", "too large", "other data", "no scalar"):
         assert first[name][0] == "InputError" and second[name] == ("SaidByTheFirst", "")
     assert not (tmp_path / "new/config.json").exists()
 
