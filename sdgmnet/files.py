@@ -203,7 +203,7 @@ def read_record(source: Path | str, shape: Any) -> Any:
     """
     content = read_json(source)
     if not _fits(content, shape):
-        raise InputError(f"{source} does not hold what is written there: it is damaged or not ours; remove it.")
+        raise InputError(f"{source} does not hold what sdgmnet writes there: it is damaged, or not ours; remove it.")
     return content
 
 
@@ -221,9 +221,7 @@ def parse_json(text: str) -> Any:
     """Of any text, or ValueError."""
     try:
         content = json.loads(text, parse_constant=_no_number)
-        if (
-            "\\u" in text
-        ):  # half a character, which nothing can write; but a file's name may hold bytes that are no text
+        if "\\u" in text:  # half a character is no text that can be written; bytes of a file's name may be none either
             json.dumps(content, ensure_ascii=False).encode(errors="surrogateescape")
         return content
     except RecursionError:

@@ -72,8 +72,8 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.site.drops:
             body = body[: self.site.drops.pop(0)]
+        self.site.sent += len(body)  # before the other side can have it all
         self.wfile.write(body)
-        self.site.sent += len(body)
         self.close_connection = True
 
     def log_message(self, format: str, *values: object) -> None:

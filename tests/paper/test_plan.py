@@ -204,7 +204,7 @@ def test_a_damaged_or_foreign_result_is_refused(groups: list[Group], tmp_path: P
         (folder / "result.json").write_text(content)
         with pytest.raises(InputError, match=said):
             read_result(folder, "0")
-    Result("a", "1", {}, [], [], {}, {}, {}, 1.0).save(folder)
+    Result("a", "1", {"encoder": "tfeat", "batch_size": 8}, [], [], {}, {}, {}, 1.0).save(folder)
     with pytest.raises(InputError, match="of another run"):
         read_result(folder, "0")
     assert json.loads((folder / "result.json").read_text())["digest"] == "1"

@@ -89,7 +89,7 @@ def test_printed_numbers_are_the_papers() -> None:
 
 
 def test_reproducibility_by_hand(groups: list[Group]) -> None:
-    budget, rng = Budget(4, 8, 4, 60, True), np.random.default_rng(2)
+    budget, rng = Budget(4, 8, 4, 60), np.random.default_rng(2)
     runs = [plan_method("sdgmnet", group, groups, budget, seed) for seed in (0, 1) for group in groups]
     results = [result(rng, groups, one.train.name) for one in runs]
     spread = spread_of(runs, results)

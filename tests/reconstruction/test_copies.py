@@ -21,7 +21,8 @@ def test_photos_are_read_upright_and_made_smaller_once(tmp_path: Path) -> None:
     (tmp_path / "text.png").write_text("no picture")
     names = ["empty.jpg", "plain.png", "text.png", "turned.jpg"]
     said = prepare_photos(str(tmp_path), names, str(tmp_path / "work"), {"size": 320})
-    assert said["broken"] == [["empty.jpg", "is empty"], ["text.png", "is not a picture that can be decoded"]]
+    kinds = "is not a picture of a kind that is read (JPEG, PNG, TIFF, WebP, BMP, PPM, PGM)"
+    assert said["broken"] == [["empty.jpg", "is empty"], ["text.png", kinds]]
     assert [(photo["width"], photo["height"]) for photo in said["photos"]] == [(320, 240), (320, 240)]
     plain, turned = (cv2.imread(str(tmp_path / "work/photos" / name), 0) for name in ("plain.png", "turned.jpg"))
     assert np.abs(plain.astype(int) - turned).mean() < 3
