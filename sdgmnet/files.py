@@ -4,12 +4,13 @@ import errno
 import glob
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -220,7 +221,7 @@ def _fits(content: Any, shape: Any) -> bool:
 def parse_json(text: str) -> Any:
     """Of any text, or ValueError."""
     try:
-        content = json.loads(text, parse_constant=_no_number)
+        content = json.loads(text, parse_constant=_no_number, parse_int=_bounded(int), parse_float=_bounded(float))
         if "\\u" in text:  # half a character is no text that can be written; bytes of a file's name may be none either
             json.dumps(content, ensure_ascii=False).encode(errors="surrogateescape")
         return content
@@ -230,3 +231,14 @@ def parse_json(text: str) -> Any:
 
 def _no_number(name: str) -> None:
     raise ValueError(f"{name} is no number")
+
+
+def _bounded(kind: type[int] | type[float]) -> Callable[[str], int | float]:
+    """Of the digits of a number, or ValueError where it is beyond any float."""
+
+    def read(digits: str) -> int | float:
+        if not math.isfinite(float(digits)):
+            raise ValueError(f"{digits[:20]}... is too large a number")
+        return kind(digits)
+
+    return read

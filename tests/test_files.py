@@ -190,6 +190,15 @@ def test_half_a_character_is_refused_and_bytes_of_a_file_name_are_not(tmp_path: 
         read_json(tmp_path / "b.json")
 
 
+@pytest.mark.parametrize("digits", ["1e999", "-1e999", "9" * 400])
+def test_numbers_beyond_any_float_are_refused(digits: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(f'{{"seconds": {digits}}}')
+    with pytest.raises(InputError, match="too large a number"):
+        read_json(tmp_path / "a.json")
+    (tmp_path / "a.json").write_text('{"seconds": 1e300, "bytes": 12345678901234567890123}')
+    assert read_json(tmp_path / "a.json") == {"seconds": 1e300, "bytes": 12345678901234567890123}
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_numbers_that_json_does_not_know_are_refused(tmp_path: Path, value: float) -> None:
     write_json(tmp_path / "a.json", {"old": 1})

@@ -96,6 +96,7 @@ def test_fuzzer_sees_every_kind_of_escape(read: object, said: str, monkeypatch: 
         ("configuration and logs", 2, 190),
         ("colmap cameras", 1, 61),
         ("patchset folder", 5, 546),
+        ("records of work", 6, 51),
     ],
 )
 def test_inputs_that_once_escaped(target: str, seed: int, number: int, tmp_path: Path) -> None:
@@ -335,7 +336,7 @@ def test_json_that_is_a_folder(tmp_path: Path) -> None:
     "changed",
     [{"seed": "0"}, {"iterations": []}, {"iterations": 2**70}, {"threads": True}, {"data": "demo"}, {"data": [1]},
      {"engine": ["auto"]}, {"margin": None}, {"recompute": 1}, {"init": 3}, {"decay": 2.0},
-     {"learning_rate": 10**400}, {"momentum": True}],
+     {"momentum": True}],
 )  # fmt: skip
 def test_configuration_of_other_types(changed: dict[str, object], tmp_path: Path) -> None:
     import json
