@@ -26,6 +26,7 @@ from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.step import draw_batch, encode_sides
 
 BATCHES = 8
+FEW = 0.1  # a share of triplets
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +65,22 @@ class Angles:
             "skewness_theta_pos": skewness(self.theta_pos),
             "active_share": self.active_share(config.margin),
         }
+
+    def concern(self, batch_size: int) -> str | None:
+        """What one should know before using the weights: data without anything to learn from train without complaint."""
+        admitted = len(self.theta_pos) / (BATCHES * batch_size)
+        if admitted < FEW:
+            return (
+                f"of {1 - admitted:.0%} of the points, some other point's patch looks nearly the same and does not count as a "
+                "negative: are the patches all alike? Little can be learned from them."
+            )
+        confused = float((self.theta_pos >= self.theta_neg).mean())
+        if confused > 0.5:
+            return (
+                f"for {confused:.0%} of the points, another point's patch is nearer than their own: the weights tell little "
+                "apart. Do the points have patches of their own? Does training need more iterations?"
+            )
+        return None
 
     def active_share(self, margin: float) -> float:
         """Share of triplets with θʳ > iCDF_t(m)."""

@@ -92,6 +92,8 @@ class Display:
             self.console.print(
                 f"FPR@95: best {100 * best['mean']:.2f} % at step {best['step']}, last {100 * last['mean']:.2f} %."
             )
+        if results["concern"]:
+            self.console.print(f"Take care: {results['concern']}")
         self.console.print(f"Weights, log and results are in {out}.")
 
 

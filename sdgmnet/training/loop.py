@@ -296,6 +296,7 @@ def _finish(run: Run, sources: Sources, last: dict[str, float], out: Path, displ
         "fpr95_last": last,
         "evaluation_pairs": {one.name: len(some_pairs(one, run.config.most_evaluation_pairs)) for one in sources.test},
         "end_of_training": {**angles.summary(run.config), **running_of(run.loss)},
+        "concern": angles.concern(run.config.batch_size),
     }
     if run.world.is_first:
         angles.save(out / "angles.npz")

@@ -19,6 +19,7 @@ from sdgmnet.errors import InputError, Interrupted, TrainingStopped
 from sdgmnet.loss import SDGMLoss
 from sdgmnet.pretrained import save_encoder
 from sdgmnet.training import loop
+from sdgmnet.training.angles import Angles
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.log import read_log
 from sdgmnet.training.loop import train
@@ -329,3 +330,12 @@ def test_a_checkpoint_that_does_not_fit_the_run_is_refused(config: TrainConfig, 
         torch.save({"step": 3, "encoder": {}}, path)
     with pytest.raises(InputError, match="does not fit the run"):
         train(TrainConfig.load(tmp_path / "run/config.json"), tmp_path / "run", resume=True, console=QUIET)
+
+
+def test_what_one_should_know_before_using_the_weights() -> None:
+    triplets, moments = np.full(8 * 16, 0.5), np.ones((3, 2))
+    assert Angles(triplets, triplets + 0.2, moments).concern(16) is None
+    assert Angles(triplets[:13], triplets[:13] + 0.2, moments).concern(16) is None
+    assert "91% of the points" in str(Angles(triplets[:12], triplets[:12] + 0.2, moments).concern(16))
+    assert "100% of the points" in str(Angles(triplets[:0], triplets[:0], moments).concern(16))
+    assert "100% of the points, another" in str(Angles(triplets, triplets, moments).concern(16))

@@ -1,5 +1,6 @@
 """Two thousand steps on data that teaches nothing, or worse: every number stays finite, or the run says why it stopped."""
 
+import io
 import json
 import math
 from pathlib import Path
@@ -60,9 +61,14 @@ def train_on(patches: np.ndarray, out: Path, steps: int, loss: str) -> str:
         checkpoint_every=steps,
     )  # fmt: skip
     try:
-        results = train(config, out / "run", console=Console(quiet=True))
+        stream = io.StringIO()
+        results = train(config, out / "run", console=Console(file=stream))
         ended = "to the end"
         json.dumps(results, allow_nan=False)  # raises where a number is not finite
+        said = " ".join(stream.getvalue().split())
+        if results["concern"]:
+            assert "Take care" in said
+            ended += "; it says: " + results["concern"].partition(":")[0]
         weights = load_file(out / "run/last.safetensors")
         assert all(torch.isfinite(tensor).all() for tensor in weights.values())
     except TrainingStopped as stopped:
@@ -76,7 +82,9 @@ def train_on(patches: np.ndarray, out: Path, steps: int, loss: str) -> str:
 
 @pytest.mark.parametrize("name", ["all_equal", "black"])
 def test_few_steps_on_degenerate_data(name: str, tmp_path: Path) -> None:
-    train_on(DATA[name](), tmp_path, 6, "sdgm")
+    """One picture turned and mirrored can be told apart, black cannot: the run says so."""
+    ended = train_on(DATA[name](), tmp_path, 6, "sdgm")
+    assert ("it says" in ended) == (name == "black")
 
 
 @pytest.mark.slow
