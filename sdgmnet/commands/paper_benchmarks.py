@@ -1,8 +1,10 @@
 """`sdgmnet paper fig4`, `fig5` and `table5`: the benchmarks, run once and reused, beside the paper's numbers."""
 
 import hashlib
+import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +25,7 @@ from sdgmnet.paper import hpatches_table
 from sdgmnet.paper import table5 as paper_table5
 from sdgmnet.paper.figures import draw_fig4
 from sdgmnet.paper.reconstruction_bars import draw_reconstruction
+from sdgmnet.reconstruction.copies import PHOTOS
 from sdgmnet.report import markdown, print_table
 
 
@@ -52,6 +55,8 @@ class Fig4Arguments:
     """Pairs to draw for each cell of verification where no files are given."""
     results: Path | None = None
     """Folder that sdgmnet evaluate hpatches -o has written: nothing is run."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print JSON instead of tables."""
 
 
 def fig4(words: list[str]) -> None:
@@ -65,8 +70,6 @@ def fig4(words: list[str]) -> None:
         for kind in ("png", "pdf"):
             draw_fig4(lines, arguments.out / f"fig4.{kind}", note)
     difference_header = ("difference of mAP in points", "measured", "the paper, split a")
-    print_table(hpatches_table.HEADER[:7], [row[:7] for row in body], "HPatches, mAP in %")
-    print_table(difference_header, stated)
     told = (
         f"HPatches, mAP in %. {note}. Published values are of the full set; the paper's Fig. 4 prints no numbers.\n\n"
     )
@@ -74,6 +77,11 @@ def fig4(words: list[str]) -> None:
     write_text(arguments.out / "fig4.md", told + tables)
     everything = {"note": note, "header": hpatches_table.HEADER, "table": body, "differences": stated}
     write_json(arguments.out / "fig4.json", everything)
+    if arguments.json:
+        print(json.dumps(everything, indent=2))
+    else:
+        print_table(hpatches_table.HEADER[:7], [row[:7] for row in body], "HPatches, mAP in %")
+        print_table(difference_header, stated)
 
 
 def lines_of(results: dict[str, Any]) -> list[tuple[str, list[Row]]]:
@@ -118,6 +126,8 @@ class Fig5Arguments:
     """Folder of sequences: 1.png ... 6.png and H_1_2 ... H_1_6 each."""
     sequences: tuple[str, ...] = ()
     """Names of the sequences to use; all where none is given."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print JSON instead of tables."""
 
 
 def fig5(words: list[str]) -> None:
@@ -125,10 +135,10 @@ def fig5(words: list[str]) -> None:
     more = ["--sequences", *arguments.sequences] if arguments.sequences else []
     results = run_or_reuse("Fig. 5: matching of pictures", matching.main, arguments, more, needs=("fig5.pdf",))
     with results_by("evaluate matching", arguments.out):
-        _write_fig5(results, arguments.out)
+        _write_fig5(results, arguments)
 
 
-def _write_fig5(results: dict[str, Any], out: Path) -> None:
+def _write_fig5(results: dict[str, Any], arguments: Fig5Arguments) -> None:
     near = [f"{one:g} px" for one in results["sampled"]["near"]]
     rows = [[line["label"], *(f"{value:.1f}" for value in line["sampled"])] for line in results["lines"]]
     header = ("descriptor", *(f"correct within {one}" for one in near))
@@ -140,8 +150,13 @@ def _write_fig5(results: dict[str, Any], out: Path) -> None:
         f"Correct nearest neighbours of {drawn} random keypoints, mean over {len(pairs)} pairs of {len(names)} "
         f"sequences{which}; {draws} draws of each."
     )
-    write_text(out / "fig5.md", f"{caption}\n\n{markdown(header, rows)}")
-    write_json(out / "fig5.json", {"caption": caption, "header": header, "table": rows})
+    write_text(arguments.out / "fig5.md", f"{caption}\n\n{markdown(header, rows)}")
+    everything = {"caption": caption, "header": header, "table": rows}
+    write_json(arguments.out / "fig5.json", everything)
+    if arguments.json:
+        print(json.dumps(everything, indent=2))
+    else:
+        print_table(header, rows, "Fig. 5")
 
 
 @dataclass(frozen=True)
@@ -172,6 +187,8 @@ class Table5Arguments:
     """Threads to work with."""
     results: Path | None = None
     """Folder that sdgmnet evaluate reconstruction -o has written, whole or in part: nothing is run."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print JSON instead of tables."""
 
 
 def table5(words: list[str]) -> None:
@@ -188,10 +205,16 @@ def _write_table5(results: dict[str, Any], arguments: Table5Arguments) -> None:
     if not rows or "track_length" not in rows[0]:
         raise InputError(f"{arguments.results or arguments.out} holds no results of sdgmnet evaluate reconstruction.")
     header, body = paper_table5.table(rows)
-    print_table(header, body, "Table 5")
-    told = "Measured, and the paper's Table 5 for sets of the benchmark. Dense points are of different engines.\n\n"
-    write_text(arguments.out / "table5.md", told + markdown(header, body))
-    write_json(arguments.out / "table5.json", {"header": header, "table": body, "rows": rows})
+    detector = results.get("options", {}).get("detector")  # what is not finished does not tell
+    keypoints = "" if detector is None else f" All describe the keypoints of {detector}'s detector."
+    told = f"Measured, and the paper's Table 5 for sets of the benchmark.{keypoints} Dense points are of different engines."
+    everything = {"caption": told, "header": header, "table": body, "rows": rows}
+    write_text(arguments.out / "table5.md", f"{told}\n\n{markdown(header, body)}")
+    write_json(arguments.out / "table5.json", everything)
+    if arguments.json:
+        print(json.dumps(everything, indent=2))
+    else:
+        print_table(header, body, "Table 5")
     for kind in ("png", "pdf"):
         draw_reconstruction(rows, arguments.out / f"table5.{kind}")
 
@@ -235,12 +258,21 @@ def run_or_reuse(
         print_aside(f"{what}: the same contenders, options and data are in {out} already; nothing is run.")
         return results_of(out)
     print_aside(
-        f"{what}: {len(arguments.contenders)} contenders on {arguments.root}; the bars below tell how long it takes."
+        f"Plan: {what}, {len(arguments.contenders)} contenders on {arguments.root} ({extent(arguments.root)}); nothing is "
+        "trained, and the bars below tell how long it takes."
     )
     kept.unlink(missing_ok=True)
-    run([*arguments.contenders, "--root", str(arguments.root), *more, "-o", str(out)])
+    with redirect_stdout(sys.stderr) if arguments.json else nullcontext():
+        run([*arguments.contenders, "--root", str(arguments.root), *more, "-o", str(out)])
     write_json(kept, plan)
     return results_of(out)
+
+
+def extent(root: Path) -> str:
+    """How much there is to work on."""
+    files = [one for one in root.rglob("*") if one.suffix.lower() in PHOTOS]
+    folders = len({one.parent for one in files})
+    return f"{len(files)} picture{'s' if len(files) != 1 else ''} in {folders} folder{'s' if folders != 1 else ''}"
 
 
 def results_of(folder: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from sdgmnet.commands.paper_modulation import angles_of_run
 from sdgmnet.errors import InputError
 from sdgmnet.inference import feature_lengths
 from sdgmnet.loss.sdgm import PAPER_POWER_PER_PAIR
-from sdgmnet.paper.captions import caption_of_run
+from sdgmnet.paper.captions import caption_of_run, kind_of_moments
 from sdgmnet.paper.norms import contrast_of, draw_norms, relate
 from sdgmnet.paper.pace import draw_pace, read_pace, warm_up_factor
 from sdgmnet.paper.release import MARGINS, PAPER, draw_release
@@ -47,6 +47,8 @@ def learning_rate(words: list[str]) -> None:
     demand_folder(arguments.out)
     demand_run(arguments.run)
     config = TrainConfig.load(arguments.run / "config.json")
+    if not config.power_adjustment:
+        raise InputError(f"{arguments.run} was trained without power adjustment: no power scaled its learning rate.")
     epochs = read_log(arguments.run / "log.jsonl", "epoch")
     print_aside(f"Equivalent learning rate: from {len(epochs)} epochs of {arguments.run}; seconds.")
     pace = read_pace(epochs, f"{arguments.run}/log.jsonl")
@@ -101,14 +103,14 @@ def released(words: list[str]) -> None:
     arguments = tyro.cli(ReleasedArguments, prog="sdgmnet paper released", args=words)
     demand_folder(arguments.out)
     angles = angles_of_run(arguments.run)
-    margin = TrainConfig.load(arguments.run / "config.json").margin
+    config = TrainConfig.load(arguments.run / "config.json")
     print_aside(f"Released triplets: from {len(angles.theta_pos)} triplets of {arguments.run}; seconds.")
     shares = released_shares(angles)
     rows = [
         [f"{m:g}", f"{100 * share:.1f}", f"{100 * (1 - m):.0f}", f"< {100 * PAPER[1]:.0f}" if m == PAPER[0] else ""]
         for m, share in zip(MARGINS, shares, strict=True)
     ]
-    told = f"Of {len(angles.theta_pos)} triplets after its last step, by its running moments."
+    told = f"Of {len(angles.theta_pos)} triplets after its last step, by {kind_of_moments(config)}."
     caption = f"{caption_of_run(arguments.run)} {told}"
     results = {
         "caption": caption,
@@ -120,7 +122,7 @@ def released(words: list[str]) -> None:
     deliver_sections(
         results, [Section("Triplets beyond the margin", caption, header, rows)], arguments.out, arguments.json
     )
-    draw_release(shares, margin, arguments.out / "released")
+    draw_release(shares, config.margin, arguments.out / "released")
 
 
 @dataclass(frozen=True)

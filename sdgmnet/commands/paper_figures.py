@@ -16,7 +16,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.inference import describe_patches
 from sdgmnet.metrics import skewness
 from sdgmnet.paper.architecture import draw_fig3, read_layers
-from sdgmnet.paper.captions import caption_of_run
+from sdgmnet.paper.captions import caption_of_run, kind_of_moments
 from sdgmnet.paper.figures import draw_fig2
 from sdgmnet.paper.triplet_figure import draw_fig1, draw_pairs, find_triplets
 from sdgmnet.pretrained import ALIAS, load_encoder
@@ -107,8 +107,6 @@ def fig2(words: list[str]) -> None:
     angles = angles_of_run(arguments.run)
     config = TrainConfig.load(arguments.run / "config.json")
     print_aside(f"Fig. 2: from {len(angles.theta_pos)} triplets of {arguments.run}; seconds.")
-    if config.loss != "sdgm":
-        print_aside(f"The run was trained with {config.loss}: the weights are those SDGM would give at its angles.")
     for kind in ("png", "pdf"):
         draw_fig2(
             arguments.run / "angles.npz",
@@ -117,10 +115,11 @@ def fig2(words: list[str]) -> None:
             config.self_weight,
             config.coupled_weight,
         )
+    would = "" if config.loss == "sdgm" else " that SDGM's loss would give"
     caption = (
-        f"{caption_of_run(arguments.run)} Angles of {len(angles.theta_pos)} triplets after its last step; weights by its "
-        f"running moments, m = {config.margin:g}: {100 * angles.active_share(config.margin):.1f} % of these triplets lie "
-        "beyond the margin."
+        f"{caption_of_run(arguments.run)} Angles of {len(angles.theta_pos)} triplets after its last step; weights{would} by "
+        f"{kind_of_moments(config)}, m = {config.margin:g}: {100 * angles.active_share(config.margin):.1f} % of these triplets "
+        "lie beyond the margin."
     )
     samples = {"θ⁺": angles.theta_pos, "θ⁻": angles.theta_neg, "θʳ": angles.theta_pos - angles.theta_neg}
     rows = [
@@ -131,10 +130,13 @@ def fig2(words: list[str]) -> None:
         "caption": caption,
         "run": arguments.run.resolve().name,
         "settings": {name: getattr(config, name) for name in ("margin", "self_weight", "coupled_weight")},
-        "running_moments": dict(zip(("theta_pos", "theta_neg", "theta_rel"), angles.moments.tolist(), strict=True)),
+        "moments": dict(zip(("theta_pos", "theta_neg", "theta_rel"), angles.moments.tolist(), strict=True)),
         **angles.summary(config),
     }
-    header = ("angle (rad)", "running mean", "running std", "mean of the triplets", "std of the triplets", "skewness")
+    running = (
+        ("running mean", "running std") if config.loss == "sdgm" else ("mean of the weights", "std of the weights")
+    )
+    header = ("angle (rad)", *running, "mean of the triplets", "std of the triplets", "skewness")
     deliver_sections(results, [Section("Fig. 2", caption, header, rows)], arguments.out, arguments.json)
 
 

@@ -86,7 +86,7 @@ def main(words: list[str]) -> None:
     results = {"caption": caption, **modulation.content(found, arguments.pairs, source)}
     section = Section("Modulation of losses", caption, *modulation.table(found))
     deliver_sections(results, [section], arguments.out, arguments.json)
-    modulation.draw_modulations(found, angles, arguments.out / "modulation")
+    modulation.draw_modulations(found, angles, source, arguments.out / "modulation")
 
 
 def angles_of(run: Path | None) -> tuple[Angles, str]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import tyro
 from rich.console import Console
 
@@ -18,7 +17,7 @@ from sdgmnet.paper import ablation, checkpoints, stages, sweeps
 from sdgmnet.paper.captions import caption_of_run
 from sdgmnet.paper.groups import Group, find_group
 from sdgmnet.paper.plan import Planned, plan_method, run_plan
-from sdgmnet.paper.results import WAY_NAMES, WAYS, Result
+from sdgmnet.paper.results import Result
 from sdgmnet.report import Section, counting_bar
 
 TOP_TEN = "the mean of a run's ten best checkpoints, chosen on the test pairs (the paper's way)"
@@ -88,10 +87,12 @@ def fig6a(words: list[str]) -> None:
         return
     curves = checkpoints.curves_of(runs, results)
     caption = arguments.caption("SDGMNet's checkpoints: mean over the test groups.", groups, trained)
-    section = Section("Fig. 6 (a)", caption, *checkpoints.fig6a_table(curves))
-    deliver_paper(
-        arguments.out, "fig6a", {"caption": caption, "curves": curves}, [section], arguments.json, diverged(results)
-    )
+    sections = [
+        Section("Fig. 6 (a)", caption, *checkpoints.fig6a_table(curves)),
+        Section("As printed in the paper (Table 1)", checkpoints.BEST_NOTE, *checkpoints.printed_best()),
+    ]
+    content = {"caption": caption, "curves": curves, "paper_best_percent": checkpoints.paper_best()}
+    deliver_paper(arguments.out, "fig6a", content, sections, arguments.json, diverged(results))
     checkpoints.draw_fig6a(curves, arguments.out / "fig6a")
 
 
@@ -151,12 +152,10 @@ def fig6c(words: list[str]) -> None:
         return
     scores = ablation.scores_of(runs, results)
     ratios, late = (ablation.power_ratios(runs, arguments.out, since) for since in (None, ablation.LATE))
-    caption = arguments.caption("Mean over all train→test cells.", groups, trained, arguments.seeds)
-    body = [
-        [one.label, *(_number(one.ways[way]) for way in WAYS), str(len(one.ways["last"]))] for one in scores.values()
-    ]
+    what = f"Mean over all train→test cells. {ablation.DASHED_NOTE}"
+    caption = arguments.caption(what, groups, trained, arguments.seeds)
     sections = [
-        Section("Fig. 6 (c): ablation", caption, ["framework", *(WAY_NAMES[way] for way in WAYS), "seeds"], body),
+        Section("Fig. 6 (c): ablation", caption, *ablation.score_table(scores)),
         Section(
             "Ratio of powers P⁺/P⁻ without power adjustment (Section V-D)",
             "Means over the epochs, and over the runs (their range). &θ is 1 by construction. "
@@ -167,13 +166,6 @@ def fig6c(words: list[str]) -> None:
     content = {"caption": caption, **ablation.content(scores, ratios, late)}
     deliver_paper(arguments.out, "fig6c", content, sections, arguments.json, diverged(results))
     ablation.draw_fig6c(scores, arguments.out / "fig6c")
-
-
-def _number(values: Sequence[float]) -> str:
-    if not values:
-        return "diverged"
-    spread = f" ± {100 * np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
-    return f"{100 * np.mean(values):.2f}{spread}"
 
 
 @dataclass(frozen=True)
@@ -225,7 +217,7 @@ class Fig7Arguments(RunsArguments):
         sdgmnet paper fig7 --groups A=sets/castle B=sets/rock C=sets/temple --hpatches strips -o paper
     """
 
-    hpatches: Path | None = None
+    hpatches: Annotated[Path | None, tyro.conf.arg(aliases=["--root"])] = None
     """Folder of sequences, each with ref.png, e1.png ... t5.png."""
     split: Literal["a", "b", "c", "full", "illum", "view", "all"] = "all"
     """Official split (the paper: a), or all sequences that are there."""
@@ -249,6 +241,8 @@ def fig7(words: list[str]) -> None:
     if results is None:
         return
     usable = [one for one, result in zip(runs, results, strict=True) if result.diverged is None]
+    if not usable:
+        raise InputError(f"no run came to its end, so there is nothing to measure ({'; '.join(diverged(results))}).")
     found, note = measure_alphas(arguments, arguments.hpatches, usable)
     caption = (
         f"mAP and ΔmAP (easy less tough) in %, higher mAP is better; last checkpoints. {note} "
@@ -313,6 +307,8 @@ def statistics(words: list[str]) -> None:
     ours, sections = {}, []
     for folder in arguments.runs:
         found, config = stages.stages_of(folder)
+        if found.label in ours:
+            raise InputError(f"{folder}: two runs are called {found.label}; name one of the folders otherwise.")
         ours[found.label] = found
         caption = (
             f"Running statistics of Eq. (14) at the ends of five of 200 epochs, decay {config.running_decay:g}; angles in "

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sdgmnet.errors import InputError
 from sdgmnet.loss.mining import hardest_in_batch
-from sdgmnet.loss.sdgm import PAPER_POWER_PER_PAIR, pseudo_loss
+from sdgmnet.loss.sdgm import PAPER_POWER_PER_PAIR, check_modulation, pseudo_loss
 from sdgmnet.loss.statistics import RunningStatistics
 
 Weight = Callable[[Tensor], Tensor]  # angles in radians (N,) -> weights (N,), not negative
@@ -52,11 +52,18 @@ class ModulatedLoss(nn.Module):
         min_negative_angle: float = 0.6,
     ) -> None:
         super().__init__()
+        check_modulation("ModulatedLoss", alpha, decay, warmup, initial_power, min_negative_angle)
         self.self_weight, self.coupled_weight = self_weight, coupled_weight
         self.negative_self_weight = negative_self_weight or self_weight
         self.alpha, self.warmup, self.initial_power = alpha, warmup, initial_power
         self.min_negative_angle = min_negative_angle
         self.statistics = RunningStatistics(decay)
+        theta = torch.linspace(
+            0.4, 1.2, 5
+        )  # angles of any training: what fails at them should not fail after the warm-up
+        _try(self.self_weight, theta, "self weight")
+        _try(self.negative_self_weight, theta, "self weight of negatives")
+        _try(self.coupled_weight, theta - theta.flip(0), "coupled weight")
 
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
         triplets = hardest_in_batch(anchor, positive, self.min_negative_angle)
@@ -73,7 +80,8 @@ class ModulatedLoss(nn.Module):
     @torch.no_grad()
     def _running_powers(self, w_pos: Tensor, w_neg: Tensor, admissible: Tensor) -> Tensor:
         """Eqs. (12) and (14): (2,), updated in training before they are used."""
-        statistics, initial_power = self.statistics, self.initial_power or PAPER_POWER_PER_PAIR * len(w_pos)
+        statistics = self.statistics
+        initial_power = PAPER_POWER_PER_PAIR * len(w_pos) if self.initial_power is None else self.initial_power
         if self.training:
             powers = torch.stack([w_pos.double().sum(), w_neg.double().sum()])
             statistics.update_powers(powers, initial_power, usable=admissible.any())
@@ -83,6 +91,17 @@ class ModulatedLoss(nn.Module):
     def running(self) -> dict[str, float]:
         """The running powers by name, for logging."""
         return dict(zip(("power_pos", "power_neg"), self.statistics.powers.tolist(), strict=True))
+
+
+def _try(weight: Weight, theta: Tensor, name: str) -> None:
+    if not callable(weight):
+        raise InputError(f"the {name} is a function of angles, not {weight!r}: see docs/own_loss.md.")
+    try:
+        _weigh(weight, theta, name)
+    except InputError:
+        raise
+    except Exception as error:  # whatever the function does
+        raise InputError(f"the {name} fails: {type(error).__name__}: {error}.") from error
 
 
 @torch.no_grad()

@@ -52,6 +52,8 @@ def loss_by_name(name: str, options: Mapping[str, Any], shared: Mapping[str, Any
     for key, value in options.items():
         if _is_number(parameters[key].default) and not _is_number(value):
             raise InputError(f"the option {key} of the loss {name} is a number, not {value!r}.")
+        if parameters[key].annotation in (int, "int") and isinstance(value, float):
+            raise InputError(f"the option {key} of the loss {name} is a whole number, not {value!r}.")
     try:
         loss = make(**{**wanted, **options})
     except (TypeError, RuntimeError) as error:  # an argument is missing, or is not what it should be

@@ -3,6 +3,7 @@
 Here a loss is called with the two sides of matching pairs, there with embeddings and labels. Needs pip install 'sdgmnet[pml]'.
 """
 
+import copy
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ class PMLLoss(nn.Module):
     def __init__(self, name: str, **options: Any) -> None:
         super().__init__()
         self.loss = _pair_based(name, options)
+        _try(name, options, self.loss)
 
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
         check_pairs(anchor, positive, unit_length=False)
@@ -93,7 +95,7 @@ def _pair_based(name: str, options: dict[str, Any]) -> nn.Module:
         )
     try:
         loss: nn.Module = kind(**options)
-    except TypeError as error:
+    except (TypeError, ValueError, AssertionError, AttributeError, NotImplementedError) as error:
         raise InputError(
             f"pml:{name} cannot be made with the options {options} ({error}); losses that want the number of classes are not "
             "pair-based and cannot train here."
@@ -101,3 +103,21 @@ def _pair_based(name: str, options: dict[str, Any]) -> nn.Module:
     if next(loss.parameters(), None) is not None:
         raise InputError(f"pml:{name} learns parameters of its own: only pair-based losses can train here.")
     return loss
+
+
+def _try(name: str, options: dict[str, Any], loss: nn.Module) -> None:
+    """Two steps of a copy on random pairs: what wants more than embeddings and labels, or keeps a graph, cannot train."""
+    loss, generator = copy.deepcopy(loss), torch.Generator().manual_seed(0)
+    try:
+        with torch.random.fork_rng(devices=[]):  # one that draws must not change what the run draws
+            for _ in range(2):
+                embeddings = F.normalize(torch.randn(8, 128, generator=generator), dim=1).requires_grad_()
+                value = loss(embeddings, torch.arange(4).repeat(2))
+                value.backward()
+    except Exception as error:  # whatever a library's class does
+        raise InputError(
+            f"pml:{name} with the options {options} cannot train here: two steps on random pairs end with "
+            f"{type(error).__name__} ({error})."
+        ) from error
+    if value.dim() != 0:
+        raise InputError(f"pml:{name} gives {tuple(value.shape)} numbers: a loss is one number.")

@@ -86,17 +86,8 @@ class SDGMLoss(nn.Module):
         group: Group | None = None,
     ) -> None:
         super().__init__()
-        _check_options(
-            margin,
-            alpha,
-            decay,
-            warmup,
-            initial_power,
-            min_negative_angle,
-            threshold_start,
-            self_weight,
-            coupled_weight,
-        )
+        check_modulation("SDGMLoss", alpha, decay, warmup, initial_power, min_negative_angle)
+        _check_options(margin, threshold_start, self_weight, coupled_weight)
         self.margin, self.warmup = margin, warmup
         self.alpha = alpha if power_adjustment else 1.0
         self.initial_power = initial_power
@@ -172,30 +163,31 @@ def pseudo_loss(triplets: Triplets, w_pos: Tensor, w_neg: Tensor, alpha: float) 
     return alpha * (w_pos * triplets.theta_pos).sum() - (w_neg * triplets.theta_neg).sum()
 
 
-def _check_options(
-    margin: float,
-    alpha: float,
-    decay: float,
-    warmup: float,
-    initial_power: float | None,
-    min_negative_angle: float,
-    threshold_start: float,
-    self_weight: str,
-    coupled_weight: str,
+def check_modulation(
+    name: str, alpha: float, decay: float, warmup: float, initial_power: float | None, min_negative_angle: float
 ) -> None:
+    """Options that every loss with running powers has; `name` is said first where one is wrong."""
+
     def demand(holds: bool, sentence: str) -> None:
         if not holds:
-            raise InputError(f"SDGMLoss: {sentence}.")
+            raise InputError(f"{name}: {sentence}.")
 
-    demand(0 <= margin < 1, f"margin is a probability below 1, not {margin}")
     demand(0 < alpha < math.inf, f"alpha must be positive, not {alpha}")
     demand(0 <= decay < 1, f"decay must lie in [0, 1), not {decay}")
     demand(0 <= warmup <= 1, f"warmup is a share of training in [0, 1], not {warmup}")
     demand(
         initial_power is None or 0 < initial_power < math.inf, f"initial_power must be positive, not {initial_power}"
     )
-    demand(0 <= threshold_start <= 1, f"threshold_start is a share of training in [0, 1], not {threshold_start}")
     demand(0 <= min_negative_angle < math.pi, f"min_negative_angle is in radians, in [0, pi), not {min_negative_angle}")
+
+
+def _check_options(margin: float, threshold_start: float, self_weight: str, coupled_weight: str) -> None:
+    def demand(holds: bool, sentence: str) -> None:
+        if not holds:
+            raise InputError(f"SDGMLoss: {sentence}.")
+
+    demand(0 <= margin < 1, f"margin is a probability below 1, not {margin}")
+    demand(0 <= threshold_start <= 1, f"threshold_start is a share of training in [0, 1], not {threshold_start}")
     demand(self_weight in SELF_WEIGHTS, f"self_weight is one of {', '.join(SELF_WEIGHTS)}, not {self_weight!r}")
     demand(
         coupled_weight in COUPLED_WEIGHTS,

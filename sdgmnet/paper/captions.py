@@ -15,7 +15,13 @@ def caption_of_run(run: Path) -> str:
         else [Path(one).name for one in config.data]
     )
     loss = Path(config.loss).name
+    before = "" if config.init is None else f", begun with the weights {Path(config.init).name}"
     return (
-        f"Run {run.resolve().name}: {config.encoder} by {loss} on {', '.join(names)}, {config.iterations} iterations, "
+        f"Run {run.resolve().name}: {config.encoder} by {loss} on {', '.join(names)}, {config.iterations} iterations{before}, "
         f"N = {config.batch_size}, seed {config.seed}."
     )
+
+
+def kind_of_moments(config: TrainConfig) -> str:
+    """What angles.npz holds: only SDGM's loss has running moments."""
+    return "its running moments" if config.loss == "sdgm" else "the moments of these triplets"

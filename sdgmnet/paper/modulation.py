@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from torch import nn
 
+from sdgmnet.errors import InputError
 from sdgmnet.paper.colours import NEGATIVE, POSITIVE
 from sdgmnet.paper.figures import new_figure
 from sdgmnet.paper.microscope import Measured, Track, hidden_below, measure_at
@@ -18,12 +19,10 @@ from sdgmnet.paper.printing import PAGE, SMALL, printed, save_print
 from sdgmnet.training.angles import Angles
 
 RIGHT = np.pi / 2
+LEAST = 1e-3  # radians: an angle of 0 has no direction to move along
 QUANTILES = (0.1, 0.5, 0.9)  # of the other angle, for the curves
 CURVE_POINTS = 40
-NOTE = (
-    "Curves: the other angle at the 10 % (dotted), 50 % (solid) and 90 % quantile (dashed) of the run. "
-    "Shadows and dots: its angles."
-)
+NOTE = "Curves: the other angle at its 10 % (dotted), 50 % (solid) and 90 % quantile (dashed).\nShadows and dots: {}."
 ALONG = 200  # triplets of the run that are measured
 # The authors' log of the last epoch on Liberty (PROTOCOLS.md 2.4): mean and std of θ⁺, θ⁻, θʳ.
 PAPER_MOMENTS = np.array([[0.827, 0.202], [1.170, 0.081], [-0.343, 0.218]])
@@ -39,7 +38,7 @@ class Modulation:
     curve_theta: np.ndarray  # (C,)
     over_pos: np.ndarray  # (3, C): ∂L/∂θ⁺ over θ⁺, with θ⁻ at its quantiles
     over_neg: np.ndarray  # (3, C): -∂L/∂θ⁻ over θ⁻, with θ⁺ at its quantiles
-    along_theta: np.ndarray  # (2, A): θ⁺ and θ⁻ of triplets of the run
+    along_theta: np.ndarray  # (2, A): θ⁺ and θ⁻ of triplets of the run; those beyond a right angle are put at it
     along: Measured  # (A,)
 
     @property
@@ -64,13 +63,17 @@ def evaluations(angles: Angles, grid: int) -> int:
 def examine(loss: nn.Module, label: str, angles: Angles, grid: int, rows: int, track: Track = iter) -> Modulation:
     """The loss, already prepared, over the plane, along curves and along the run."""
     hidden = hidden_below(loss)
+    if hidden >= RIGHT * (1 - 0.5 / CURVE_POINTS):
+        raise InputError(
+            f"{label}: min_negative_angle = {hidden:g} hides every negative of the plane; give less than 1.5."
+        )
     theta = (np.arange(grid) + 0.5) * RIGHT / grid
     curve = (np.arange(CURVE_POINTS) + 0.5) * RIGHT / CURVE_POINTS
     pos, neg = np.quantile(angles.theta_pos, QUANTILES), np.quantile(angles.theta_neg, QUANTILES)
     chosen = np.linspace(0, len(angles.theta_pos) - 1, min(ALONG, len(angles.theta_pos)), dtype=np.int64)
-    along_theta = np.stack([angles.theta_pos[chosen], angles.theta_neg[chosen]]).astype(np.float64)
+    along_theta = np.stack([angles.theta_pos[chosen], angles.theta_neg[chosen]]).astype(np.float64).clip(LEAST, RIGHT)
     parts = [np.meshgrid(theta, theta), np.meshgrid(curve, neg), np.meshgrid(curve, pos)[::-1], list(along_theta)]
-    places = np.concatenate([np.stack([one.ravel() for one in part]) for part in parts], axis=1).clip(1e-3, RIGHT)
+    places = np.concatenate([np.stack([one.ravel() for one in part]) for part in parts], axis=1).clip(LEAST, RIGHT)
     found = measure_at(loss, places[0], places[1], rows, track)
     seen = np.where(places[1] > hidden, float(rows), np.nan)
     ends = np.cumsum([part[0].size for part in parts])[:-1]
@@ -170,8 +173,11 @@ def content(modulations: Sequence[Modulation], rows: int, source: str) -> dict[s
     }
 
 
-def draw_modulations(modulations: Sequence[Modulation], angles: Angles, stem: Path | str) -> list[Path]:
-    """A row a loss: its pull over θ⁺ and push over θ⁻ with the angles' distributions, then both over the plane."""
+def draw_modulations(modulations: Sequence[Modulation], angles: Angles, source: str, stem: Path | str) -> list[Path]:
+    """A row a loss: its pull over θ⁺ and push over θ⁻ with the angles' distributions, then both over the plane.
+
+    source: whose angles these are.
+    """
     with printed():
         figure, axes = new_figure(len(modulations), 4, PAGE, 0.5 + 1.45 * len(modulations))
         figure.set_layout_engine("constrained", w_pad=0.02, h_pad=0.02, wspace=0.02, hspace=0.03)
@@ -199,7 +205,7 @@ def draw_modulations(modulations: Sequence[Modulation], angles: Angles, stem: Pa
             axis.set_xlabel(f"${name}$ (rad)")
         for axis in axes[:-1].ravel():
             axis.set_xticklabels([])
-        figure.supxlabel(NOTE, fontsize=SMALL)
+        figure.supxlabel(NOTE.format(source), fontsize=SMALL, parse_math=False)
         return save_print(figure, stem)
 
 

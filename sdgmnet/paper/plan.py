@@ -7,7 +7,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from sdgmnet.files import read_record
 from sdgmnet.paper.groups import Group
 from sdgmnet.paper.methods import METHODS
 from sdgmnet.paper.progress import Board, duration, say
-from sdgmnet.paper.results import FILE, RATED, Result, best, last_ten, mean_of, read_result
+from sdgmnet.paper.results import FILE, RATED, Result, best, last, last_ten, mean_of, read_result
 from sdgmnet.training.checkpoint import run_lock
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.log import read_log
@@ -95,14 +95,29 @@ class Planned:
 
     def result(self, out: Path) -> Result | None:
         """None where the run is not finished. The digest is blind to a default that has changed since: looked for here."""
-        folder, today = self.find(out), json.loads(json.dumps(asdict(self.config)))
+        folder = self.find(out)
         result = read_result(folder, self.digest())
-        for name, value in ({} if result is None else result.config).items():
-            if today.get(name, value) != value:
-                raise InputError(
-                    f"{folder} was trained with {name} = {value}, which is {today[name]} today: move it away to train it again."
-                )
+        if result is not None:
+            self.demand_same(result.config, folder)
         return result
+
+    def begun(self, out: Path) -> TrainConfig | None:
+        """The configuration a run was begun with; None where there is none."""
+        path = self.find(out) / "config.json"
+        if not path.exists():
+            return None
+        config = TrainConfig.load(path)
+        self.demand_same(json.loads(json.dumps(asdict(config))), path.parent)
+        return config
+
+    def demand_same(self, trained: Mapping[str, Any], folder: Path) -> None:
+        """Settings that are open today, the machine has settled for the run."""
+        for name, value in json.loads(json.dumps(asdict(self.config))).items():
+            if name in trained and name not in NOT_IN_DIGEST and value not in (None, "auto", trained[name]):
+                raise InputError(
+                    f"{folder} was trained with {name} = {trained[name]}, which is {value} today: move it away to train it "
+                    "again."
+                )
 
     def sources(self) -> Sources:
         return Sources(list(self.train.train), [one for group in self.tests for one in group.test])
@@ -206,7 +221,7 @@ def announce(runs: Sequence[Planned], out: Path, rates: dict[tuple[str, int], fl
     )
     for one in runs:
         state = "to do" if one in left else "done"
-        if one in left and (one.find(out) / "config.json").exists():
+        if one in left and one.begun(out) is not None:
             state = "begun"
         say(
             console,
@@ -258,8 +273,8 @@ def _train_one(
     one: Planned, out: Path, describe_of: Callable[[Path], DescribeFn], console: Console, board: Board
 ) -> Result:
     folder = one.find(out)
-    begun, resume = time.monotonic(), (folder / "config.json").exists()
-    config = TrainConfig.load(folder / "config.json") if resume else one.config
+    begun, saved = time.monotonic(), one.begun(out)
+    resume, config = saved is not None, saved or one.config
     if not resume:  # a start that was cut off before it was whole
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     board.begin_run()
@@ -312,5 +327,5 @@ def _reason(stopped: TrainingStopped, folder: Path) -> str:
 def _in_words(result: Result, one: Planned) -> str:
     if result.diverged is not None:
         return f"diverged ({result.diverged})"
-    best_mean, late_mean = mean_of(best(result, one.tests)), mean_of(last_ten(result, one.tests))
-    return f"FPR@95 best {100 * best_mean:.2f} %, last ten {100 * late_mean:.2f} %"
+    found = (100 * mean_of(way(result, one.tests)) for way in (best, last_ten, last))
+    return "FPR@95 best {:.2f} %, last ten {:.2f} %, last on all pairs {:.2f} %".format(*found)

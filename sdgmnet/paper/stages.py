@@ -1,5 +1,6 @@
 """Tables 2-4: the running statistics at five stages of training, beside the authors' logs."""
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -97,7 +98,9 @@ def stages_of(folder: Path) -> tuple[Stages, TrainConfig]:
             )
         for name in STATISTICS:
             values[name].append(line[f"running_{name}"])
-    return Stages(folder.name, config.batch_size, {name: tuple(many) for name, many in values.items()}), config
+    return Stages(
+        folder.resolve().name, config.batch_size, {name: tuple(many) for name, many in values.items()}
+    ), config
 
 
 def stage_table(stages: Stages) -> tuple[list[str], list[list[str]]]:
@@ -123,10 +126,12 @@ def draw_stages(ours: Mapping[str, Stages], path: Path) -> list[Path]:
             ({"power_pos": POSITIVE, "power_neg": NEGATIVE}, "power a pair"),
         )
         for axis, (names, label) in zip(axes[0], panels, strict=True):
-            for stages, style in [(one, "-") for one in ours.values()] + [(one, ":") for one in AUTHORS]:
+            markers = dict(zip(ours, itertools.cycle(".sD^v"), strict=False))
+            lines = [(one, "-", markers[label]) for label, one in ours.items()] + [(one, ":", ".") for one in AUTHORS]
+            for stages, style, marker in lines:
                 for name, colour in names.items():
                     scale = stages.batch_size if name.startswith("power") else 1
-                    axis.plot(STAGES, [one / scale for one in stages.values[name]], style, color=colour, marker=".")
+                    axis.plot(STAGES, [one / scale for one in stages.values[name]], style, color=colour, marker=marker)
             for name, colour in names.items():
                 axis.plot([], [], color=colour, label=STATISTICS[name].split("[")[1].rstrip("]"))
             axis.set(xlabel="epoch of 200", ylabel=label, xticks=STAGES)

@@ -1,8 +1,8 @@
 """Fig. 6 (b) and Fig. 7: the margin m and the attenuation α, one at a time, on one group."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib.lines
 import numpy as np
@@ -14,13 +14,19 @@ from sdgmnet.paper.figures import new_figure
 from sdgmnet.paper.groups import Group
 from sdgmnet.paper.plan import Budget, Planned, plan_run
 from sdgmnet.paper.printing import COLUMN, PAGE, printed, save_print
-from sdgmnet.paper.results import Result, last_ten, mean_of, top_ten
+from sdgmnet.paper.results import Cells, Result, last, last_ten, mean_of, top_ten
 
 # The paper gives its ranges in the figure only; its text names m = 0.6 and 0.7, α = 0.9 and 1.
 MARGINS = (0.0, 0.3, 0.5, 0.6, 0.7)
 ALPHAS = (0.8, 0.85, 0.9, 0.95, 1.0)
 SYMBOLS = {"margin": "m", "alpha": "α"}
-Curve = dict[float, dict[str, list[float]]]  # value -> "top ten" or "last ten" -> FPR@95, a seed each
+WAYS: dict[str, Callable[[Result, Sequence[Group]], Cells]] = {"top ten": top_ten, "last ten": last_ten, "last": last}
+NAMES = {
+    "top ten": "ten best checkpoints",
+    "last ten": "last ten checkpoints",
+    "last": "last checkpoint, all pairs",
+}
+Curve = dict[float, dict[str, list[float]]]  # value -> way -> FPR@95, a seed each
 
 
 def sweep_runs(
@@ -45,10 +51,10 @@ def curve_of(setting: str, runs: Sequence[Planned], results: Sequence[Result]) -
     curve: Curve = {}
     for one, result in zip(runs, results, strict=True):
         if one.method.startswith(f"{setting}="):
-            scores = curve.setdefault(getattr(one.config, setting), {"top ten": [], "last ten": []})
+            scores = curve.setdefault(getattr(one.config, setting), {way: [] for way in WAYS})
             if result.diverged is None:
-                scores["top ten"].append(mean_of(top_ten(result, one.tests)))
-                scores["last ten"].append(mean_of(last_ten(result, one.tests)))
+                for way, score in WAYS.items():
+                    scores[way].append(mean_of(score(result, one.tests)))
     return dict(sorted(curve.items()))
 
 
@@ -60,11 +66,18 @@ def sweep_table(curves: Mapping[str, Curve]) -> tuple[list[str], list[list[str]]
         return f"{100 * np.mean(values):.2f}{spread}"
 
     body = [
-        [f"{SYMBOLS[setting]} = {value:g}", number(scores["top ten"]), number(scores["last ten"])]
+        [f"{SYMBOLS[setting]} = {value:g}", *(number(scores[way]) for way in WAYS)]
         for setting, curve in curves.items()
         for value, scores in curve.items()
     ]
-    return ["setting", "top ten checkpoints (%)", "last ten checkpoints (%)"], body
+    return ["setting", *(f"{name} (%)" for name in NAMES.values())], body
+
+
+# The paper's way, and on all pairs.
+DRAWN: tuple[tuple[str, str, Literal["-", "--"]], ...] = (
+    ("top ten", COLOURS["sdgmnet"], "-"),
+    ("last", "#7f7f7f", "--"),
+)
 
 
 def draw_fig6b(curves: Mapping[str, Curve], path: Path) -> list[Path]:
@@ -72,7 +85,7 @@ def draw_fig6b(curves: Mapping[str, Curve], path: Path) -> list[Path]:
     with printed():
         figure, axes = new_figure(1, len(curves), COLUMN, 2.2)
         for axis, (setting, curve) in zip(axes[0], curves.items(), strict=True):
-            for way, colour, style in (("top ten", COLOURS["sdgmnet"], "-"), ("last ten", "#7f7f7f", "--")):
+            for way, colour, style in DRAWN:
                 known = [(value, 100 * np.array(scores[way])) for value, scores in curve.items() if scores[way]]
                 axis.plot(
                     [value for value, _ in known], [one.mean() for _, one in known], style, marker="o", color=colour
@@ -87,8 +100,8 @@ def draw_fig6b(curves: Mapping[str, Curve], path: Path) -> list[Path]:
             axis.sharey(axes[0, 0])
             axis.tick_params(labelleft=False)
         handles = [
-            matplotlib.lines.Line2D([], [], color=COLOURS["sdgmnet"], marker="o", label="ten best checkpoints"),
-            matplotlib.lines.Line2D([], [], color="#7f7f7f", linestyle="--", marker="o", label="last ten checkpoints"),
+            matplotlib.lines.Line2D([], [], color=colour, linestyle=style, marker="o", label=NAMES[way])
+            for way, colour, style in DRAWN
         ]
         figure.legend(handles=handles, loc="outside upper center", ncols=2)
         return save_print(figure, path)

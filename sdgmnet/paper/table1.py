@@ -70,9 +70,9 @@ def fixed_line(method: str, scores: Cells, groups: Sequence[Group]) -> Line:
 
 
 def best_methods(lines: Sequence[Line], count: int = BEST_ROWS) -> list[str]:
-    """Learned methods by the mean of the last ten checkpoints; one that diverged is in no rank."""
-    ranked = [line for line in lines if METHODS[line.method].recipe is not None and line.means["last ten"]]
-    return [line.method for line in sorted(ranked, key=lambda line: float(np.mean(line.means["last ten"])))[:count]]
+    """Learned methods by their last checkpoints, the ones that see all test pairs; one that diverged is in no rank."""
+    ranked = [line for line in lines if METHODS[line.method].recipe is not None and line.means["last"]]
+    return [line.method for line in sorted(ranked, key=lambda line: float(np.mean(line.means["last"])))[:count]]
 
 
 def number(values: Sequence[float], diverged: bool = False) -> str:

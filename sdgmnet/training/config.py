@@ -23,7 +23,7 @@ Initialisation = Literal["torch", "orthogonal"]
 
 PAPER_ITERATIONS = 200_000
 MOST = 10**12  # of anything that is counted: more is a slip, and no float
-SDGM_MARGIN = 0.6
+SDGM_ONLY = ("margin", "alpha", "threshold_start", "self_weight", "coupled_weight", "power_adjustment")
 EPOCHS = 200  # an epoch is 1/200 of a run, whatever its length
 # What may change between the parts of a run without changing its bits.
 FREE_ON_RESUME = ("data", "checkpoint_every", "tensorboard")  # the content of the data is compared by itself
@@ -83,7 +83,7 @@ class TrainConfig:
     """Arguments of the loss as NAME=VALUE, e.g. margin=1.2 reduction=mean. SDGM's have options of their own, below."""
     orthogonality: float = 0.0
     """Weight of global orthogonal regularisation, added to the loss."""
-    margin: float = SDGM_MARGIN
+    margin: float = 0.6
     """m of Eq. (11): the share of triplets taken to be easy enough."""
     alpha: float = 0.9
     """Attenuation of the positive power, Eq. (13)."""
@@ -145,12 +145,14 @@ class TrainConfig:
         ):
             known = get_args(choices)
             _demand(getattr(self, name) in known, name, f"must be one of {', '.join(known)}", getattr(self, name))
-        _demand(
-            self.loss == "sdgm" or self.margin == SDGM_MARGIN,
-            "margin",
-            "is SDGM's and cannot be set here (--loss-options margin=... may)",
-            self.margin,
-        )
+        for name in SDGM_ONLY:
+            value = getattr(self, name)
+            _demand(
+                self.loss == "sdgm" or value == getattr(TrainConfig, name),
+                name,
+                f"is SDGM's and cannot be set here (--loss-options {name}=... may, where the loss has one)",
+                value,
+            )
         _demand(
             self.loss != "sdgm" or not self.loss_options,
             "loss_options",

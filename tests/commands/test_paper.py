@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from sdgmnet.benchmarks.hpatches import Row, headline
 from sdgmnet.cli import main
+from sdgmnet.paper.ablation import DASHED, FRAMEWORKS
 from tests.conftest import blob_patches
+from tests.data.test_hpatches import write_strips
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +58,53 @@ def test_figures_of_sdgmnets_runs(folders: Path, tmp_path: Path) -> None:
     for name in ("fig6a", "fig6b", "reproducibility"):
         assert all((out / f"{name}.{kind}").exists() for kind in ("md", "json", "png", "pdf"))
     assert [one["value"] for one in json.loads((out / "fig6b.json").read_text())["alpha"]] == [0.9, 1.0]
+
+
+def test_the_ablation_the_attenuation_on_hpatches_and_the_stages(folders: Path, tmp_path: Path) -> None:
+    """fig6c, fig7 and table2-4 from beginning to end, on tiny runs they share."""
+    out = tmp_path / "out"
+    assert main(["paper", "fig6c", *words(folders, out)]) == 0
+    found = json.loads((out / "fig6c.json").read_text())
+    assert list(found["scores"]) == [*FRAMEWORKS, *DASHED]
+    (run,) = (out / "runs").glob("af+pa-A-*")
+    last = json.loads((run / "result.json").read_text())["last"]
+    assert found["scores"]["af+pa"]["fpr95"]["last"] == pytest.approx([sum(last.values()) / 2])
+    table = (out / "fig6c.md").read_text()
+    assert "SDGMNet's network and settings" in table and "| &θ −PA |" in table
+    assert [
+        line.split("|")[-2].strip() for line in table.splitlines() if line.startswith(("| HyNet", "| &AF +PA"))
+    ] == [
+        "0.76",
+        "0.84",
+    ]
+    assert (out / "results.json").read_bytes() == (out / "fig6c.json").read_bytes()
+
+    strips = tmp_path / "strips"
+    for place, name in enumerate(("v_one", "v_two")):
+        write_strips(strips / name, count=12, seed=place)
+    call = words(folders, out, "--root", str(strips), "--alphas", "0.8", "0.9", "--pairs", "20")
+    assert main(["paper", "fig7", *call]) == 0
+    fig7 = json.loads((out / "fig7.json").read_text())["alphas"]
+    assert [one["alpha"] for one in fig7] == [0.8, 0.9]
+    for one, kind in zip(fig7, ("alpha=0.8", "af+pa"), strict=True):  # the run with 0.9 is the ablation's
+        (run,) = (out / "runs").glob(f"{kind}-A-*")
+        alone = ["evaluate", "hpatches", str(run / "last.safetensors"), "--root", str(strips), "--split", "all"]
+        assert main([*alone, "--pairs", "20", "-o", str(tmp_path / kind)]) == 0
+        rows = json.loads((tmp_path / kind / "results.json").read_text())["lines"][0]["rows"]
+        assert one["matching"]["map"] == pytest.approx(headline([Row(**row) for row in rows], "matching"))
+
+    assert main(["paper", "table2-4", str(run), "-o", str(out)]) == 0
+    here = json.loads((out / "table2-4.json").read_text())["here"][run.name]
+    epochs = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines() if '"epoch"' in line]
+    values = [line["running_theta_pos_mean"] for line in epochs]
+    assert here["values"]["theta_pos_mean"] == [
+        values[0],
+        values[0],
+        values[0],
+        values[1],
+        values[1],
+    ]  # of 2 iterations
+    assert main(["paper", "table2-4", str(run), str(run), "-o", str(out)]) == 2
 
 
 def test_a_plan_counts_a_run_once(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,6 +67,18 @@ def test_figures_of_a_run(run: Path, tmp_path: Path) -> None:
     assert "| 0.7 |" in (out / "table.md").read_text() and "< 30" in (out / "table.md").read_text()
 
 
+def test_captions_say_what_kind_of_run_it_is(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    TrainConfig(iterations=20, batch_size=8, loss="hynet", init="weights/older.safetensors").save(run / "config.json")
+    assert main(["paper", "fig2", str(run), "-o", str(out)]) == 0
+    table = (out / "table.md").read_text()
+    assert "20 iterations, begun with the weights older.safetensors, N = 8" in table
+    assert "that SDGM's loss would give by the moments of these triplets" in table and "running" not in table
+    TrainConfig(iterations=20, batch_size=8, power_adjustment=False).save(run / "config.json")
+    assert main(["paper", "learning-rate", str(run), "-o", str(out)]) == 2
+    assert "without power adjustment" in capsys.readouterr().err
+
+
 def test_modulation_takes_the_run_and_options(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     words = ["paper", "modulation", "sdgm", "tfeat,margin=0.5", "--run", str(run), "--grid", "3", "--pairs", "5"]
@@ -123,13 +135,14 @@ def hpatches_results() -> dict[str, object]:
     return {**counts, "tasks": tasks, "lines": [{"label": "SIFT", "rows": rows}]}
 
 
-def test_fig4_runs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fig4_runs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     root, out, calls = tmp_path / "root", tmp_path / "out", list[list[str]]()
     (root / "v_a").mkdir(parents=True)
     (root / "v_a/ref.png").write_bytes(b"one")
 
     def evaluate(words: list[str]) -> None:
         calls.append(words)
+        print("the benchmark speaks")
         out.mkdir(exist_ok=True)
         (out / "results.json").write_text(json.dumps(hpatches_results()))
 
@@ -146,6 +159,12 @@ def test_fig4_runs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert main([*words, "--pairs", "10"]) == 0 and len(calls) == 3  # other data
     assert main(["paper", "fig4", "--results", str(out), "-o", str(tmp_path / "again")]) == 0 and len(calls) == 3
     assert (tmp_path / "again/fig4.md").read_text() == (out / "fig4.md").read_text()
+    capsys.readouterr()
+    (root / "v_a/ref.png").write_bytes(b"a third")
+    assert main([*words, "--json"]) == 0 and len(calls) == 4
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == json.loads((out / "fig4.json").read_text())
+    assert "the benchmark speaks" in shown.err and "1 picture in 1 folder" in shown.err
 
 
 def test_fig5_says_what_it_was_measured_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,6 +204,7 @@ def test_table5_of_an_unfinished_benchmark(tmp_path: Path) -> None:
         (["modulation", "magic"], "a loss is one of"),
         (["modulation", "sdgm", "--run", "{tmp}"], "no angles.npz"),
         (["modulation", "tfeat,speed=2"], "no option 'speed'"),
+        (["modulation", "hardnet,min_negative_angle=2"], "hides every negative"),
         (["modulation"], "at least one loss"),
         (["modulation", "sdgm", "sdgm"], "twice"),
         (["modulation", "sdgm", "--pairs", "3"], "--pairs"),

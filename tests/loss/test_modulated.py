@@ -157,6 +157,19 @@ def test_weights_that_are_none_are_refused(weight: Callable[[Tensor], Tensor], m
             ModulatedLoss(**options)(a, p)
 
 
+def test_what_would_fail_after_the_warm_up_is_refused_before_it() -> None:
+    def broken(theta: Tensor) -> Tensor:
+        raise KeyError("theta")
+
+    with pytest.raises(InputError, match="the coupled weight fails: KeyError"):
+        ModulatedLoss(coupled_weight=broken)
+    with pytest.raises(InputError, match=r"one number an angle, \(5,\)"):
+        ModulatedLoss(self_weight=lambda theta: theta.sum())
+    for options in ({"alpha": 0.0}, {"decay": 1.0}, {"warmup": 2.0}, {"initial_power": 0.0}):
+        with pytest.raises(InputError, match=f"ModulatedLoss: {next(iter(options))}"):
+            ModulatedLoss(**options)  # type: ignore[arg-type]
+
+
 def test_weights_of_zero_leave_nothing() -> None:
     a, p = (F.normalize(torch.from_numpy(side), dim=1).requires_grad_() for side in pairs(0))
     value = ModulatedLoss(coupled_weight=torch.zeros_like, decay=0.0)(a, p)

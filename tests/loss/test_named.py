@@ -120,10 +120,14 @@ def test_unknown_names_and_options_are_said() -> None:
         loss_by_name("magic", {})
     with pytest.raises(InputError, match="hynet has no option 'gamma': it has margin, alpha"):
         loss_by_name("hynet", {"gamma": 1})
+    with pytest.raises(InputError, match="option neighbours of the loss sosnet is a whole number, not 2.5"):
+        loss_by_name("sosnet", {"neighbours": 2.5})
+    with pytest.raises(InputError, match="the self weight is a function of angles, not 'sin'"):
+        loss_by_name("keller", {"self_weight": "sin"})
     with pytest.raises(InputError, match="option margin of the loss hardnet is a number, not 'high'"):
         loss_by_name("hardnet", {"margin": "high"})
     with pytest.raises(InputError, match="the loss cdf cannot be made with the options"):
-        loss_by_name("cdf", {"bins": 3.5})
+        loss_by_name("cdf", {"bins": 10**15})
     assert own_file("a/b.py:C") == (Path("a/b.py"), "C") and own_file("sdgm") is None
 
 

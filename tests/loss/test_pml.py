@@ -1,6 +1,7 @@
 """Both ways to pytorch-metric-learning, against the library itself."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -69,11 +70,25 @@ def test_contrastive_by_hand() -> None:
         ("ArcFaceLoss", {}, "number of classes"),
         ("ArcFaceLoss", {"num_classes": 3, "embedding_size": 16}, "parameters of its own"),
         ("ProxyAnchorLoss", {"num_classes": 3, "embedding_size": 16}, "parameters of its own"),
+        ("VICRegLoss", {}, "cannot train here: two steps on random pairs end with ValueError"),
+        ("PNPLoss", {"variant": "x"}, "cannot be made"),
+        ("RankedListLoss", {"margin": 0.4, "Tn": 10, "imbalance": 2}, "cannot be made"),
+        ("CircleLoss", {"m": "high"}, "cannot train here"),
+        ("BaseMetricLossFunction", {}, "cannot train here"),
+        ("DynamicSoftMarginLoss", {}, "a second time"),  # it keeps the graph of its histogram
     ],
 )
-def test_what_cannot_train_here_is_said(name: str, options: dict[str, int], message: str) -> None:
+def test_what_cannot_train_here_is_said(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         PMLLoss(name, **options)
+
+
+def test_trying_a_loss_draws_nothing_of_the_runs_numbers() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    PMLLoss("TripletMarginLoss", triplets_per_anchor=2)
+    assert torch.equal(torch.rand(3), expected)
 
 
 def test_sdgm_called_their_way_is_sdgm() -> None:

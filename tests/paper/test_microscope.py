@@ -241,7 +241,7 @@ def test_picture_data_and_table(tmp_path: Path, angles: Angles) -> None:
     every = [sdgm_weights(angles, float(pos), float(neg))[0] for pos, neg in found[0].along_theta.T]
     assert summary(found[0])["without_gradient"] == pytest.approx(np.mean(np.array(every) == 0))
     assert [row[0] for row in table(found)[1]] == names
-    paths = draw_modulations(found, angles, tmp_path / "modulation")
+    paths = draw_modulations(found, angles, "some angles", tmp_path / "modulation")
     assert [path.suffix for path in paths] == [".png", ".pdf"] and all(path.stat().st_size > 5000 for path in paths)
 
 

@@ -18,6 +18,7 @@ from sdgmnet.paper.plan import Budget, Planned, plan_method, plan_run, run_plan
 from sdgmnet.paper.results import Result, last_ten, read_result
 from sdgmnet.paper.sweeps import sweep_runs
 from sdgmnet.training import loop
+from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.log import read_log
 from sdgmnet.training.run import Diverged, Run
 from tests.conftest import blob_patches
@@ -121,6 +122,19 @@ def test_a_run_of_other_defaults_is_not_taken(groups: list[Group], whole: Path, 
     path.write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"was trained with momentum = 0\.5, which is 0\.9 today: move it away"):
         run(two(groups), out)
+
+
+def test_a_run_begun_with_other_defaults_does_not_go_on(groups: list[Group], whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "copy"
+    shutil.copytree(whole, out)
+    one = two(groups)[0]
+    folder = one.find(out)
+    (folder / "result.json").unlink()
+    assert run([one], out)  # what the machine has settled is no change
+    (folder / "result.json").unlink()
+    replace(TrainConfig.load(folder / "config.json"), momentum=0.5).save(folder / "config.json")
+    with pytest.raises(InputError, match=r"was trained with momentum = 0\.5, which is 0\.9 today"):
+        run([one], out)
 
 
 def test_an_interrupted_plan_goes_on_to_the_same_results(

@@ -115,7 +115,10 @@ def test_figures_of_the_ablation_and_the_sweeps_can_be_drawn(tmp_path: Path) -> 
     """Also where a framework diverged, and where HPatches has no retrieval."""
     scores = {name: Score(name, {way: [0.1, 0.2] for way in WAYS}, []) for name in (*FRAMEWORKS, *DASHED)}
     scores["s-pa"] = Score("&s −PA", {way: [] for way in WAYS}, ["diverged"])
-    curve: Curve = {0.6: {"top ten": [0.1, 0.2], "last ten": [0.2, 0.2]}, 0.7: {"top ten": [], "last ten": []}}
+    curve: Curve = {
+        0.6: {"top ten": [0.1, 0.2], "last ten": [0.2, 0.2], "last": [0.3, 0.3]},
+        0.7: {"top ten": [], "last ten": [], "last": []},
+    }
     tasks: dict[str, dict[str, float | None]] = {task: {"map": 0.5, "delta": 0.2} for task in TASKS}
     written = [
         *draw_fig6c(scores, tmp_path / "fig6c"),
@@ -125,4 +128,4 @@ def test_figures_of_the_ablation_and_the_sweeps_can_be_drawn(tmp_path: Path) -> 
     ]
     assert len(written) == 8 and all(path.stat().st_size > 5000 for path in written)
     body = sweep_table({"margin": curve})[1]
-    assert body == [["m = 0.6", "15.00 ± 7.07", "20.00 ± 0.00"], ["m = 0.7", "diverged", "diverged"]]
+    assert body == [["m = 0.6", "15.00 ± 7.07", "20.00 ± 0.00", "30.00 ± 0.00"], ["m = 0.7", *["diverged"] * 3]]
