@@ -23,6 +23,7 @@ from sdgmnet.paper.plan import (
     Planned,
     announce,
     check,
+    made_elsewhere,
     plan_method,
     run_plan,
     seconds_per_iteration,
@@ -127,17 +128,22 @@ def table1(words: list[str]) -> None:
     if arguments.plan:
         only_plan(runs, out, console)
         return
-    results = run_keyed(runs, out, console)
+    found = run_plan(runs, out, describe_with, console)
+    results = keyed(runs, found)
     lines = [first.learned_line(name, results, groups) for name in learned]
     if more:
-        results |= run_keyed(_table1_runs(first.best_methods(lines), groups, budget, more), out, console)
+        second = _table1_runs(first.best_methods(lines), groups, budget, more)
+        runs, found = runs + second, found + run_plan(second, out, describe_with, console)
+        results = keyed(runs, found)
         lines = [first.learned_line(name, results, groups) for name in learned]
     if "sift" in methods:
         lines.insert(0, first.fixed_line("sift", sift_scores(groups, out, console), groups))
-    deliver_table1(arguments, groups, lines)
+    deliver_table1(arguments, groups, lines, made_elsewhere(runs, found))
 
 
-def deliver_table1(arguments: Table1Arguments, groups: Sequence[Group], lines: Sequence[first.Line]) -> None:
+def deliver_table1(
+    arguments: Table1Arguments, groups: Sequence[Group], lines: Sequence[first.Line], elsewhere: str
+) -> None:
     budget = arguments.budget()
     presets = {
         kind: ", ".join(METHODS[line.method].label for line in lines if METHODS[line.method].preset == kind)
@@ -145,7 +151,7 @@ def deliver_table1(arguments: Table1Arguments, groups: Sequence[Group], lines: S
     }
     sentences = [
         f"FPR@95 in %, lower is better. {arguments.data_sentence(groups)}",
-        f"{budget.sentence()}.",
+        f"{budget.sentence()}.{elsewhere}",
         f"Networks, optimisers and augmentations of their own papers, schedules stretched to the run: {presets['native']}."
         if presets["native"]
         else "",
@@ -175,8 +181,7 @@ def _table1_runs(methods: Sequence[str], groups: Sequence[Group], budget: Budget
     return [plan_method(name, group, groups, budget, seed) for seed in seeds for group in groups for name in methods]
 
 
-def run_keyed(runs: Sequence[Planned], out: Path, console: Console) -> dict[first.Key, Result]:
-    results = run_plan(runs, out, describe_with, console)
+def keyed(runs: Sequence[Planned], results: Sequence[Result]) -> dict[first.Key, Result]:
     return {(one.method, one.train.name, one.config.seed): result for one, result in zip(runs, results, strict=True)}
 
 

@@ -16,7 +16,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.paper import ablation, checkpoints, stages, sweeps
 from sdgmnet.paper.captions import caption_of_run
 from sdgmnet.paper.groups import Group, find_group
-from sdgmnet.paper.plan import Planned, plan_method, run_plan
+from sdgmnet.paper.plan import Planned, made_elsewhere, plan_method, run_plan
 from sdgmnet.paper.results import Result
 from sdgmnet.report import Section, counting_bar
 
@@ -87,6 +87,7 @@ def fig6a(words: list[str]) -> None:
         return
     curves = checkpoints.curves_of(runs, results)
     caption = arguments.caption("SDGMNet's checkpoints: mean over the test groups.", groups, trained)
+    caption += made_elsewhere(runs, results)
     sections = [
         Section("Fig. 6 (a)", caption, *checkpoints.fig6a_table(curves)),
         Section("As printed in the paper (Table 1)", checkpoints.BEST_NOTE, *checkpoints.printed_best()),
@@ -118,6 +119,7 @@ def reproducibility(words: list[str]) -> None:
         return
     spread = checkpoints.spread_of(runs, results)
     caption = arguments.caption(f"SDGMNet, {TOP_TEN}.", groups, trained, arguments.seeds)
+    caption += made_elsewhere(runs, results)
     sections = [
         Section("Reproducibility", caption, *checkpoints.spread_table(spread)),
         Section("As printed in the paper (Section V-A)", "PhotoTour, full trainings.", *checkpoints.printed_spread()),
@@ -151,9 +153,9 @@ def fig6c(words: list[str]) -> None:
     if results is None:
         return
     scores = ablation.scores_of(runs, results)
-    ratios, late = (ablation.power_ratios(runs, arguments.out, since) for since in (None, ablation.LATE))
+    ratios, late = (ablation.power_ratios(runs, results, since) for since in (None, ablation.LATE))
     what = f"Mean over all train→test cells. {ablation.DASHED_NOTE}"
-    caption = arguments.caption(what, groups, trained, arguments.seeds)
+    caption = arguments.caption(what, groups, trained, arguments.seeds) + made_elsewhere(runs, results)
     sections = [
         Section("Fig. 6 (c): ablation", caption, *ablation.score_table(scores)),
         Section(
@@ -200,6 +202,7 @@ def fig6b(words: list[str]) -> None:
         return
     curves = {setting: sweeps.curve_of(setting, runs, results) for setting in ("margin", "alpha")}
     caption = arguments.caption("Mean over the test groups.", groups, [group], arguments.seeds)
+    caption += made_elsewhere(runs, results)
     section = Section(
         "Fig. 6 (b): margin and attenuation", f"{caption} Top ten: {TOP_TEN}.", *sweeps.sweep_table(curves)
     )
@@ -247,6 +250,7 @@ def fig7(words: list[str]) -> None:
     caption = (
         f"mAP and ΔmAP (easy less tough) in %, higher mAP is better; last checkpoints. {note} "
         f"{arguments.data_sentence(groups)} Trained on {group.name}. {arguments.budget().sentence()}."
+        f"{made_elsewhere(runs, results)}"
     )
     section = Section("Fig. 7: attenuation on HPatches", caption, *sweeps.accuracy_table(found))
     content = {"caption": caption, "alphas": [{"alpha": alpha, **tasks} for alpha, tasks in found.items()]}

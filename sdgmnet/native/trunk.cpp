@@ -12,14 +12,15 @@
 #include <thread>
 #include <vector>
 
+// A kernel accumulates two vectors of output channels for DOWN x ACROSS pixels, or for BESIDE taps x SHARE input channels: as many
+// as the registers hold beside what is multiplied, and enough to hide how long an addition takes.
 #if defined(__AVX512F__)
-constexpr int LANES = 16, TILE = 8;  // 16 of 32 registers accumulate: two vectors of output channels for TILE pixels
+constexpr int LANES = 16, DOWN = 1, ACROSS = 8, BESIDE = 1, SHARE = 8;  // 16 of 32 registers
 #elif defined(__AVX__)
-constexpr int LANES = 8, TILE = 4;
+constexpr int LANES = 8, DOWN = 3, ACROSS = 2, BESIDE = 3, SHARE = 2;  // 12 of 16
 #else
-constexpr int LANES = 4, TILE = 8;
+constexpr int LANES = 4, DOWN = 3, ACROSS = 2, BESIDE = 3, SHARE = 2;
 #endif
-constexpr int SHARE = TILE < LANES ? TILE : LANES;  // input channels whose gradient is summed at once
 constexpr int PAIR = 2 * LANES;  // output channels a kernel makes at once
 constexpr int GROUP = 2;         // patches that share each block of weights while it is in the first-level cache
 constexpr int PATCH = 32, INPUTS = PATCH * PATCH;
@@ -61,39 +62,60 @@ struct Taps {
     int weight[9];  // which of the nine weights it takes
 };
 
-// out += filter * in, for one block of LANES input channels and PAIR output channels.
+// out += filter * in, for one block of LANES input channels and PAIR output channels, in ROWS rows by tiles of COLUMNS pixels.
+template <int STEP, int ROWS, int COLUMNS>
+static inline void filter_rows(const float *in, long in_row, const float *weights, const Taps &taps, float *out,
+                               long out_pixel, long out_row, long out_block, int columns) {
+    for (int column = 0; column < columns; column += COLUMNS) {
+        float *target = out + column * out_pixel;
+        const float *source = in + long(column) * STEP * LANES;
+        Vector low[ROWS][COLUMNS], high[ROWS][COLUMNS];
+#pragma GCC unroll 8
+        for (int row = 0; row < ROWS; row++)
+#pragma GCC unroll 8
+            for (int pixel = 0; pixel < COLUMNS; pixel++) {
+                low[row][pixel] = load(target + row * out_row + pixel * out_pixel);
+                high[row][pixel] = load(target + row * out_row + pixel * out_pixel + out_block);
+            }
+        for (int tap = 0; tap < taps.count; tap++) {
+            const float *pixels = source + taps.place[tap], *weight = weights + taps.weight[tap] * LANES * PAIR;
+#pragma GCC unroll 2
+            for (int channel = 0; channel < LANES; channel++) {
+                const Vector first = load(weight + channel * PAIR), second = load(weight + channel * PAIR + LANES);
+#pragma GCC unroll 8
+                for (int row = 0; row < ROWS; row++)
+#pragma GCC unroll 8
+                    for (int pixel = 0; pixel < COLUMNS; pixel++) {
+                        const Vector value = all(pixels[row * STEP * in_row + pixel * STEP * LANES + channel]);
+                        low[row][pixel] += first * value;
+                        high[row][pixel] += second * value;
+                    }
+            }
+        }
+#pragma GCC unroll 8
+        for (int row = 0; row < ROWS; row++)
+#pragma GCC unroll 8
+            for (int pixel = 0; pixel < COLUMNS; pixel++) {
+                store(target + row * out_row + pixel * out_pixel, low[row][pixel]);
+                store(target + row * out_row + pixel * out_pixel + out_block, high[row][pixel]);
+            }
+    }
+}
+
+// The same for all rows: sides are powers of two, and what DOWN leaves of them are one or two rows.
 template <int STEP>
 static void filter(const float *in, long in_row, const float *weights, const Taps &taps, float *out, long out_pixel,
                    long out_row, long out_block, int rows, int columns) {
-    for (int row = 0; row < rows; row++)
-        for (int column = 0; column < columns; column += TILE) {
-            float *target = out + row * out_row + column * out_pixel;
-            const float *source = in + row * STEP * in_row + long(column) * STEP * LANES;
-            Vector low[TILE], high[TILE];
-#pragma GCC unroll 8
-            for (int pixel = 0; pixel < TILE; pixel++) {
-                low[pixel] = load(target + pixel * out_pixel);
-                high[pixel] = load(target + pixel * out_pixel + out_block);
-            }
-            for (int tap = 0; tap < taps.count; tap++) {
-                const float *pixels = source + taps.place[tap], *weight = weights + taps.weight[tap] * LANES * PAIR;
-#pragma GCC unroll 2
-                for (int channel = 0; channel < LANES; channel++) {
-                    const Vector first = load(weight + channel * PAIR), second = load(weight + channel * PAIR + LANES);
-#pragma GCC unroll 8
-                    for (int pixel = 0; pixel < TILE; pixel++) {
-                        const Vector value = all(pixels[pixel * STEP * LANES + channel]);
-                        low[pixel] += first * value;
-                        high[pixel] += second * value;
-                    }
-                }
-            }
-#pragma GCC unroll 8
-            for (int pixel = 0; pixel < TILE; pixel++) {
-                store(target + pixel * out_pixel, low[pixel]);
-                store(target + pixel * out_pixel + out_block, high[pixel]);
-            }
-        }
+    int row = 0;
+    for (; row + DOWN <= rows; row += DOWN)
+        filter_rows<STEP, DOWN, ACROSS>(in + row * STEP * in_row, in_row, weights, taps, out + row * out_row, out_pixel,
+                                        out_row, out_block, columns);
+    if (rows - row == 2)
+        filter_rows<STEP, 2, 2>(in + row * STEP * in_row, in_row, weights, taps, out + row * out_row, out_pixel, out_row,
+                                out_block, columns);
+    else if (rows - row == 1)
+        filter_rows<STEP, 1, 4>(in + row * STEP * in_row, in_row, weights, taps, out + row * out_row, out_pixel, out_row,
+                                out_block, columns);
 }
 
 // gradient[tap][channel][PAIR] += in * upstream, for one block of input channels and PAIR output channels.
@@ -102,33 +124,39 @@ static void filter_gradient(const float *in, long in_row, const float *upstream,
                             float *gradient, int rows, int columns) {
     const int band = std::max(1, 128 / columns);  // rows that stay in the first-level cache for all nine taps
     for (int top = 0; top < rows; top += band)
-        for (int tap = 0; tap < 9; tap++)
+        for (int tap = 0; tap < 9; tap += BESIDE)
             for (int channel = 0; channel < LANES; channel += SHARE) {
                 float *target = gradient + (tap * LANES + channel) * PAIR;
-                Vector low[SHARE], high[SHARE];
+                Vector low[BESIDE][SHARE], high[BESIDE][SHARE];
 #pragma GCC unroll 8
-                for (int one = 0; one < SHARE; one++) {
-                    low[one] = load(target + one * PAIR);
-                    high[one] = load(target + one * PAIR + LANES);
-                }
+                for (int beside = 0; beside < BESIDE; beside++)
+#pragma GCC unroll 8
+                    for (int one = 0; one < SHARE; one++) {
+                        low[beside][one] = load(target + (beside * LANES + one) * PAIR);
+                        high[beside][one] = load(target + (beside * LANES + one) * PAIR + LANES);
+                    }
                 for (int row = top; row < std::min(rows, top + band); row++) {
                     const float *source = in + (row * STEP + tap / 3) * in_row + tap % 3 * LANES + channel;
                     const float *above = upstream + row * up_row;
                     for (int column = 0; column < columns; column++) {
                         const Vector first = load(above + column * LANES), second = load(above + column * LANES + up_block);
 #pragma GCC unroll 8
-                        for (int one = 0; one < SHARE; one++) {
-                            const Vector value = all(source[long(column) * STEP * LANES + one]);
-                            low[one] += first * value;
-                            high[one] += second * value;
-                        }
+                        for (int beside = 0; beside < BESIDE; beside++)
+#pragma GCC unroll 8
+                            for (int one = 0; one < SHARE; one++) {
+                                const Vector value = all(source[(long(column) * STEP + beside) * LANES + one]);
+                                low[beside][one] += first * value;
+                                high[beside][one] += second * value;
+                            }
                     }
                 }
 #pragma GCC unroll 8
-                for (int one = 0; one < SHARE; one++) {
-                    store(target + one * PAIR, low[one]);
-                    store(target + one * PAIR + LANES, high[one]);
-                }
+                for (int beside = 0; beside < BESIDE; beside++)
+#pragma GCC unroll 8
+                    for (int one = 0; one < SHARE; one++) {
+                        store(target + (beside * LANES + one) * PAIR, low[beside][one]);
+                        store(target + (beside * LANES + one) * PAIR + LANES, high[beside][one]);
+                    }
             }
 }
 

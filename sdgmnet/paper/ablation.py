@@ -14,7 +14,6 @@ from sdgmnet.paper.plan import Budget, Planned, plan_method, plan_run
 from sdgmnet.paper.printed import POWER_RATIOS, TABLE1
 from sdgmnet.paper.printing import COLUMN, printed, save_print
 from sdgmnet.paper.results import WAY_NAMES, WAYS, Result
-from sdgmnet.training.log import read_log
 
 LATE = 0.9  # a run is in its last tenth
 SDGMNET = "af+pa"
@@ -88,25 +87,24 @@ def score_table(scores: Mapping[str, Score]) -> tuple[list[str], list[list[str]]
     return ["framework", *(WAY_NAMES[way] for way in WAYS), "seeds", "paper, Table 1 (%)"], body
 
 
-def power_ratio(log: Path, since: float, iterations: int) -> float | None:
-    """Mean of P⁺/P⁻ over a run's epochs that begin after the share `since` of it, by its log; None where that is gone."""
-    if not log.exists():
-        return None
-    epochs = read_log(log, "epoch")
-    begun = [0, *(line["step"] for line in epochs)]  # an epoch begins where the one before ended
-    lines = [line for start, line in zip(begun, epochs, strict=False) if start / iterations >= since]
-    ratios = [line["power_pos"] / line["power_neg"] for line in lines if line["power_neg"] > 0]
+def power_ratio(powers: Sequence[Sequence[float]], since: float, iterations: int) -> float | None:
+    """Mean of P⁺/P⁻ over a run's epochs that begin after the share `since` of it; None where there are none."""
+    begun = [0, *(step for step, _, _ in powers)]  # an epoch begins where the one before ended
+    late = [line for start, line in zip(begun, powers, strict=False) if start / iterations >= since]
+    ratios = [power_pos / power_neg for _, power_pos, power_neg in late if power_neg > 0]
     return float(np.mean(ratios)) if ratios else None
 
 
-def power_ratios(runs: Sequence[Planned], out: Path, since: float | None = None) -> dict[str, list[float]]:
+def power_ratios(
+    runs: Sequence[Planned], results: Sequence[Result], since: float | None = None
+) -> dict[str, list[float]]:
     """Of the frameworks without power adjustment: self weight -> one ratio a run; None: since the end of the warm-up."""
     ratios: dict[str, list[float]] = {kind: [] for kind in ABLATION}
-    for one in runs:
+    for one, result in zip(runs, results, strict=True):
         kind, _, adjustment = one.method.partition("-")
         if kind in ABLATION and adjustment == "pa":
             begin = one.config.warmup if since is None else since
-            ratio = power_ratio(one.find(out) / "log.jsonl", begin, one.config.iterations)
+            ratio = power_ratio(result.powers, begin, one.config.iterations)
             ratios[kind] += [] if ratio is None else [ratio]
     return ratios
 

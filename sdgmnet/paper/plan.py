@@ -119,6 +119,11 @@ class Planned:
                     "again."
                 )
 
+    def fingerprints(self) -> dict[str, dict[str, str]]:
+        """Of the very sets that are there, as `Result.data` has them of those that were."""
+        tests = {name: value for group in self.tests for name, value in group.test_fingerprints.items()}
+        return {"train": self.train.train_fingerprints, "test": tests}
+
     def sources(self) -> Sources:
         return Sources(list(self.train.train), [one for group in self.tests for one in group.test])
 
@@ -316,6 +321,25 @@ def _result(
         pairs={patchset.name: len(some_pairs(patchset, None)) for patchset in tests},
         seconds_per_iteration=seconds / steps if steps else 0.0,
         diverged=diverged,
+        powers=powers_of(folder / "log.jsonl"),
+        data=one.fingerprints(),
+    )
+
+
+def powers_of(log: Path) -> list[list[float]]:
+    """Step, P⁺ and P⁻ at the end of each epoch; none where the loss has no powers."""
+    lines = (line for line in read_log(log, "epoch") if "power_pos" in line)
+    return [[line["step"], line["power_pos"], line["power_neg"]] for line in lines]
+
+
+def made_elsewhere(runs: Sequence[Planned], results: Sequence[Result]) -> str:
+    """Sentence for a caption where some runs had other patches of the same photos; otherwise nothing."""
+    known = {one.digest(): result.data != one.fingerprints() for one, result in zip(runs, results, strict=True)}
+    if not any(known.values()):
+        return ""
+    return (
+        f" {sum(known.values())} of the {len(known)} runs had sets that were cut anew from the same photos with the same "
+        "options, on another machine, whose patches differ by rounding."
     )
 
 

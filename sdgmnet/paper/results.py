@@ -1,7 +1,7 @@
 """What a finished run of a plan leaves behind (result.json), and the ways to make one number of its checkpoints."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ FILE = "result.json"
 RATED = {"config": {"encoder": str, "batch_size": int}, "seconds_per_iteration": int | float, "diverged": str | None}
 SHAPE = {
     **RATED, "name": str, "digest": str, "trained_on": [str], "checkpoints": [{"step": int, "fpr95": dict}],
-    "checkpoint_pairs": dict, "last": dict, "pairs": dict,
+    "checkpoint_pairs": dict, "last": dict, "pairs": dict, "powers": [(int, int | float, int | float)], "data": dict,
 }  # fmt: skip
 
 
@@ -24,7 +24,7 @@ SHAPE = {
 class Result:
     """FPR@95 is a fraction, by the names of the test sets.
 
-    All else of the run's folder may be deleted, but that fig6c reads the powers in log.jsonl and fig7 tests last.safetensors.
+    All else of the run's folder may be deleted, but that fig7 tests last.safetensors.
     """
 
     name: str
@@ -37,6 +37,10 @@ class Result:
     pairs: dict[str, int]
     seconds_per_iteration: float  # evaluations included; 0 where it is not known
     diverged: str | None = None  # why it did not get to its end
+    powers: list[list[float]] = field(
+        default_factory=list
+    )  # step, P⁺ and P⁻ at the end of each epoch, where the loss has any
+    data: dict[str, dict[str, str]] = field(default_factory=dict)  # "train", "test": fingerprints of the sets
 
     def save(self, folder: Path) -> None:
         write_json(folder / FILE, asdict(self))
@@ -48,7 +52,7 @@ def read_result(folder: Path, digest: str) -> Result | None:
     if not path.exists():
         return None
     content = read_record(path, dict)
-    if set(content) != {field.name for field in fields(Result)}:
+    if set(content) != {one.name for one in fields(Result)}:
         raise InputError(f"{path} is not a result of this version: move {folder} away to train the run again.")
     read_record(path, SHAPE)
     if content["digest"] != digest:

@@ -14,7 +14,7 @@ from sdgmnet.errors import InputError, Interrupted
 from sdgmnet.paper import plan as planning
 from sdgmnet.paper.ablation import ablation_runs, power_ratios, ratio_table, scores_of
 from sdgmnet.paper.groups import Group, make_group
-from sdgmnet.paper.plan import Budget, Planned, plan_method, plan_run, run_plan
+from sdgmnet.paper.plan import Budget, Planned, made_elsewhere, plan_method, plan_run, powers_of, run_plan
 from sdgmnet.paper.results import Result, last_ten, read_result
 from sdgmnet.paper.sweeps import sweep_runs
 from sdgmnet.training import loop
@@ -86,6 +86,36 @@ def test_a_run_is_known_by_its_settings_and_its_data_wherever_it_lies(groups: li
     patches[0] ^= 1
     changed = [make_group("A", ("a",), [replace(groups[0].test[0], patches=patches)]), *groups[1:]]
     assert plan_method("sdgmnet", changed[0], changed, TINY, 0).digest() != one.digest()
+
+
+def cut_from_photos(groups: list[Group], **changes: object) -> list[Group]:
+    """The same groups as if their sets came from photos, and `changes` to the first set."""
+    card = {"source": "photos", "method": 2, "options": {"size": 1600}}
+    sets = [replace(g.train[0], origin={**card, "photos": g.name}) for g in groups]
+    sets[0] = replace(sets[0], **changes)  # type: ignore[arg-type]
+    return [make_group(g.name, g.folders, [one]) for g, one in zip(groups, sets, strict=True)]
+
+
+def test_a_set_from_photos_is_known_by_them_and_rounding_is_told(groups: list[Group], tmp_path: Path) -> None:
+    here = cut_from_photos(groups)
+    patches = np.array(here[0].train[0].patches)
+    patches[0] ^= 1
+    there = cut_from_photos(groups, patches=patches)
+    one, same = (plan_method("tfeat", made[0], made, TINY, 0) for made in (here, there))
+    assert same.digest() == one.digest()
+    (result,) = run([one], tmp_path)
+    assert made_elsewhere([one], [result]) == "" and result.powers == []
+    (known,) = run([same], tmp_path)
+    assert known == result and made_elsewhere([same, same], [known, known]).startswith(" 1 of the 1 runs had sets")
+    for changes in (
+        {"origin": {**here[0].train[0].origin, "photos": "others"}},
+        {"origin": {**here[0].train[0].origin, "options": {"size": 800}}},
+    ):
+        other = cut_from_photos(groups, **changes)
+        assert plan_method("tfeat", other[0], other, TINY, 0).digest() != one.digest()
+    own_pairs = cut_from_photos(groups, test_pairs=here[0].test[0].test_pairs)  # whoever drew them
+    tested = [plan_method("tfeat", made[1], made, TINY, 0).digest() for made in (here, own_pairs)]
+    assert tested[0] != tested[1]
 
 
 def test_frameworks_and_sweeps_share_the_runs_of_table_1(groups: list[Group]) -> None:
@@ -240,11 +270,12 @@ def test_ratios_of_powers_are_those_after_the_warm_up(groups: list[Group], tmp_p
         {"kind": "epoch", "step": step, "power_pos": pos, "power_neg": neg}
         for step, (pos, neg) in enumerate(powers, start=1)
     ]
-    folder = runs[0].folder(tmp_path)
-    folder.mkdir(parents=True)
-    (folder / "log.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
-    assert power_ratios(runs, tmp_path) == {"theta": [], "s": [], "l2": [(2.0 + 0.75) / 2], "af": []}
-    late = power_ratios(runs, tmp_path, since=5 / 40)
+    log = tmp_path / "log.jsonl"
+    log.write_text("\n".join(json.dumps(line) for line in [*lines, {"kind": "epoch", "step": 7, "loss": 1.0}]))
+    empty = Result("a", "1", {}, [], [], {}, {}, {}, 1.0)
+    results = [replace(empty, powers=powers_of(log)), replace(empty, powers=powers_of(log)), empty]
+    assert power_ratios(runs, results) == {"theta": [], "s": [], "l2": [(2.0 + 0.75) / 2], "af": []}
+    late = power_ratios(runs, results, since=5 / 40)
     assert late["l2"] == [0.75]
     assert ratio_table({**late, "l2": [1.0, 2.0]}, late)[1][2] == [
         "&l₂ −PA",
