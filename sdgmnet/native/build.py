@@ -17,6 +17,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.files import new_file
 
 SOURCES = tuple(Path(__file__).with_name(name) for name in ("trunk.cpp", "nearest.cpp", "distances.cpp"))
+HEADERS = tuple(Path(__file__).with_name(name) for name in ("vectors.h", "convolution.h", "winograd.h"))
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-std=c++17", "-shared", "-fPIC", "-pthread")
 
 
@@ -59,7 +60,7 @@ def build() -> Path:
     if tool is None:
         raise InputError("no C++ compiler is here: install g++ or clang++.")
     version = _output([tool, "--version"])[1]
-    parts = (*(source.read_text() for source in SOURCES), tool, version, " ".join(FLAGS), _processor())
+    parts = (*(source.read_text() for source in (*HEADERS, *SOURCES)), tool, version, " ".join(FLAGS), _processor())
     name = f"native-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}.so"
     reasons = []
     for folder in cache_folders():

@@ -1,240 +1,35 @@
 // The trunk of the encoder (docs: sdgmnet/encoders.py), forwards and backwards, for a CPU's vector units.
 //
-// A few patches at a time go through all layers, so that their maps stay in the second-level cache. Channels lie in blocks of LANES,
-// one vector register: a map of C channels is [C / LANES][rows][columns][LANES]. A map that a 3x3 filter reads has a border of
-// zeros around it. Per-sample layers only: what looks across the batch is done by the caller.
+// A few patches at a time go through all layers, so that their maps stay in the second-level cache. Per-sample layers only: what
+// looks across the batch is done by the caller.
 
-#include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <cstring>
-#include <system_error>
-#include <thread>
-#include <vector>
-
-// A kernel accumulates two vectors of output channels for DOWN x ACROSS pixels, or for BESIDE taps x SHARE input channels: as many
-// as the registers hold beside what is multiplied, and enough to hide how long an addition takes.
-#if defined(__AVX512F__)
-constexpr int LANES = 16, DOWN = 1, ACROSS = 8, BESIDE = 1, SHARE = 8;  // 16 of 32 registers
-#elif defined(__AVX__)
-constexpr int LANES = 8, DOWN = 3, ACROSS = 2, BESIDE = 3, SHARE = 2;  // 12 of 16
-#else
-constexpr int LANES = 4, DOWN = 3, ACROSS = 2, BESIDE = 3, SHARE = 2;
-#endif
-constexpr int PAIR = 2 * LANES;  // output channels a kernel makes at once
-constexpr int GROUP = 2;         // patches that share each block of weights while it is in the first-level cache
-constexpr int PATCH = 32, INPUTS = PATCH * PATCH;
-
-typedef float Vector __attribute__((vector_size(LANES * 4), may_alias));
-
-struct Layer {
-    int inputs, outputs, step, side;  // channels in and out, stride, rows of the output
-    int map() const { return outputs * side * side; }
-    int padded() const { return outputs * (side + 2) * (side + 2); }
-    int weights() const { return inputs * outputs * 9; }
-};
-constexpr int LAYERS = 6;
-const Layer layers[LAYERS] = {{1, 32, 1, 32},   {32, 32, 1, 32},  {32, 64, 2, 16},
-                              {64, 64, 1, 16},  {64, 128, 2, 8},  {128, 128, 1, 8}};
-constexpr int MAXIMUM_PADDED = 32 * 34 * 34, MAXIMUM_CHANNELS = 128;
+#include "convolution.h"
+#include "winograd.h"
 
 // What the caller hands over for one layer, and what it gets back: the gradient has the same parts.
 struct Parameters {
     float *weights, *bias, *gamma, *beta, *tau;
 };
 
-static inline Vector load(const float *from) { return *reinterpret_cast<const Vector *>(from); }
-static inline void store(float *to, Vector value) { *reinterpret_cast<Vector *>(to) = value; }
-static inline Vector all(float value) { return value - Vector{}; }
-// The larger of two, and a NaN where either is one, as torch.maximum has it.
-static inline Vector larger(Vector one, Vector other) {
-    return one > other ? one : (one != one ? one : other);
-}
-static inline float total(Vector values) {
-    float sum = 0;
-    for (int lane = 0; lane < LANES; lane++) sum += values[lane];
-    return sum;
+// One layer's convolution of a group of patches: padded maps in, plain maps out.
+static void convolve_layer(const Layer &layer, const float *weights, const float *bias, const float *in, float *out, int group,
+                           Scratch &scratch) {
+    if (layer.tiled())
+        convolve_tiles(layer.inputs, layer.side, weights, bias, in, out, group, scratch);
+    else
+        convolve(layer, weights, bias, in, out, group);
 }
 
-struct Taps {
-    int count;
-    long place[9];  // where the filter's tap reads, in floats from the first one
-    int weight[9];  // which of the nine weights it takes
-};
-
-// out += filter * in, for one block of LANES input channels and PAIR output channels, in ROWS rows by tiles of COLUMNS pixels.
-template <int STEP, int ROWS, int COLUMNS>
-static inline void filter_rows(const float *in, long in_row, const float *weights, const Taps &taps, float *out,
-                               long out_pixel, long out_row, long out_block, int columns) {
-    for (int column = 0; column < columns; column += COLUMNS) {
-        float *target = out + column * out_pixel;
-        const float *source = in + long(column) * STEP * LANES;
-        Vector low[ROWS][COLUMNS], high[ROWS][COLUMNS];
-#pragma GCC unroll 8
-        for (int row = 0; row < ROWS; row++)
-#pragma GCC unroll 8
-            for (int pixel = 0; pixel < COLUMNS; pixel++) {
-                low[row][pixel] = load(target + row * out_row + pixel * out_pixel);
-                high[row][pixel] = load(target + row * out_row + pixel * out_pixel + out_block);
-            }
-        for (int tap = 0; tap < taps.count; tap++) {
-            const float *pixels = source + taps.place[tap], *weight = weights + taps.weight[tap] * LANES * PAIR;
-#pragma GCC unroll 2
-            for (int channel = 0; channel < LANES; channel++) {
-                const Vector first = load(weight + channel * PAIR), second = load(weight + channel * PAIR + LANES);
-#pragma GCC unroll 8
-                for (int row = 0; row < ROWS; row++)
-#pragma GCC unroll 8
-                    for (int pixel = 0; pixel < COLUMNS; pixel++) {
-                        const Vector value = all(pixels[row * STEP * in_row + pixel * STEP * LANES + channel]);
-                        low[row][pixel] += first * value;
-                        high[row][pixel] += second * value;
-                    }
-            }
-        }
-#pragma GCC unroll 8
-        for (int row = 0; row < ROWS; row++)
-#pragma GCC unroll 8
-            for (int pixel = 0; pixel < COLUMNS; pixel++) {
-                store(target + row * out_row + pixel * out_pixel, low[row][pixel]);
-                store(target + row * out_row + pixel * out_pixel + out_block, high[row][pixel]);
-            }
+// Its gradients: padded upstream and padded maps in; out, plain, that of the maps; added, that of the weights.
+static void layer_back(const Layer &layer, const float *turned, const float *in, const float *upstream, float *out,
+                       float *gradient, int group, Scratch &scratch) {
+    if (layer.tiled()) {
+        correlate_tiles(layer.inputs, layer.side, in, upstream, gradient, group, scratch);
+        convolve_tiles(layer.inputs, layer.side, turned, nullptr, upstream, out, group, scratch);
+    } else {
+        convolve_gradient(layer, in, upstream, gradient, group);
+        convolve_back(layer, turned, upstream, out, group);
     }
-}
-
-// The same for all rows: sides are powers of two, and what DOWN leaves of them are one or two rows.
-template <int STEP>
-static void filter(const float *in, long in_row, const float *weights, const Taps &taps, float *out, long out_pixel,
-                   long out_row, long out_block, int rows, int columns) {
-    int row = 0;
-    for (; row + DOWN <= rows; row += DOWN)
-        filter_rows<STEP, DOWN, ACROSS>(in + row * STEP * in_row, in_row, weights, taps, out + row * out_row, out_pixel,
-                                        out_row, out_block, columns);
-    if (rows - row == 2)
-        filter_rows<STEP, 2, 2>(in + row * STEP * in_row, in_row, weights, taps, out + row * out_row, out_pixel, out_row,
-                                out_block, columns);
-    else if (rows - row == 1)
-        filter_rows<STEP, 1, 4>(in + row * STEP * in_row, in_row, weights, taps, out + row * out_row, out_pixel, out_row,
-                                out_block, columns);
-}
-
-// gradient[tap][channel][PAIR] += in * upstream, for one block of input channels and PAIR output channels.
-template <int STEP>
-static void filter_gradient(const float *in, long in_row, const float *upstream, long up_row, long up_block,
-                            float *gradient, int rows, int columns) {
-    const int band = std::max(1, 128 / columns);  // rows that stay in the first-level cache for all nine taps
-    for (int top = 0; top < rows; top += band)
-        for (int tap = 0; tap < 9; tap += BESIDE)
-            for (int channel = 0; channel < LANES; channel += SHARE) {
-                float *target = gradient + (tap * LANES + channel) * PAIR;
-                Vector low[BESIDE][SHARE], high[BESIDE][SHARE];
-#pragma GCC unroll 8
-                for (int beside = 0; beside < BESIDE; beside++)
-#pragma GCC unroll 8
-                    for (int one = 0; one < SHARE; one++) {
-                        low[beside][one] = load(target + (beside * LANES + one) * PAIR);
-                        high[beside][one] = load(target + (beside * LANES + one) * PAIR + LANES);
-                    }
-                for (int row = top; row < std::min(rows, top + band); row++) {
-                    const float *source = in + (row * STEP + tap / 3) * in_row + tap % 3 * LANES + channel;
-                    const float *above = upstream + row * up_row;
-                    for (int column = 0; column < columns; column++) {
-                        const Vector first = load(above + column * LANES), second = load(above + column * LANES + up_block);
-#pragma GCC unroll 8
-                        for (int beside = 0; beside < BESIDE; beside++)
-#pragma GCC unroll 8
-                            for (int one = 0; one < SHARE; one++) {
-                                const Vector value = all(source[(long(column) * STEP + beside) * LANES + one]);
-                                low[beside][one] += first * value;
-                                high[beside][one] += second * value;
-                            }
-                    }
-                }
-#pragma GCC unroll 8
-                for (int beside = 0; beside < BESIDE; beside++)
-#pragma GCC unroll 8
-                    for (int one = 0; one < SHARE; one++) {
-                        store(target + (beside * LANES + one) * PAIR, low[beside][one]);
-                        store(target + (beside * LANES + one) * PAIR + LANES, high[beside][one]);
-                    }
-            }
-}
-
-static Taps taps_forward(long row) {
-    Taps taps{9, {}, {}};
-    for (int tap = 0; tap < 9; tap++) taps.place[tap] = (tap / 3) * row + (tap % 3) * LANES, taps.weight[tap] = tap;
-    return taps;
-}
-
-// One convolution of a group of patches: padded maps in, plain maps out.
-static void convolve(const Layer &layer, const float *weights, const float *bias, const float *in, float *out, int group) {
-    const int side = layer.side, wide = side * layer.step + 2, plane = side * side * LANES;
-    const long in_row = long(wide) * LANES, in_map = long(layer.inputs) * wide * wide;
-    const Taps taps = taps_forward(in_row);
-    for (int pair = 0; pair < layer.outputs / PAIR; pair++) {
-        for (int patch = 0; patch < group; patch++)
-            for (int half = 0; half < 2; half++) {
-                float *target = out + long(patch) * layer.map() + (2 * pair + half) * plane;
-                const Vector start = load(bias + (2 * pair + half) * LANES);
-                for (int pixel = 0; pixel < side * side; pixel++) store(target + pixel * LANES, start);
-            }
-        for (int block = 0; block < layer.inputs / LANES; block++) {
-            const float *shared = weights + (pair * (layer.inputs / LANES) + block) * 9L * LANES * PAIR;
-            for (int patch = 0; patch < group; patch++) {
-                const float *source = in + patch * in_map + block * long(wide) * wide * LANES;
-                float *target = out + long(patch) * layer.map() + 2 * pair * plane;
-                if (layer.step == 1)
-                    filter<1>(source, in_row, shared, taps, target, LANES, side * LANES, plane, side, side);
-                else
-                    filter<2>(source, in_row, shared, taps, target, LANES, side * LANES, plane, side, side);
-            }
-        }
-    }
-}
-
-// The gradient of a convolution with respect to its input: padded upstream in, plain maps out. `weights` has the roles of input
-// and output channels exchanged. A stride of 2 is four interleaved convolutions, one for each parity of row and column.
-static void convolve_back(const Layer &layer, const float *weights, const float *upstream, float *out, int group) {
-    const int side = layer.side * layer.step, wide = layer.side + 2, plane = side * side * LANES, step = layer.step;
-    const long up_row = long(wide) * LANES, up_map = layer.padded(), out_map = long(layer.inputs) * side * side;
-    std::memset(out, 0, sizeof(float) * out_map * group);
-    for (int pair = 0; pair < layer.inputs / PAIR; pair++)
-        for (int block = 0; block < layer.outputs / LANES; block++) {
-            const float *shared = weights + (pair * (layer.outputs / LANES) + block) * 9L * LANES * PAIR;
-            for (int phase = 0; phase < step * step; phase++) {
-                const int odd_row = phase / step, odd_column = phase % step;
-                Taps taps{0, {}, {}};
-                for (int tap = 0; tap < 9; tap++) {
-                    // The input at row r was read by the output at (r + 1 - tap row) / step, which has the border's 1 added.
-                    const int row = odd_row + 1 - tap / 3, column = odd_column + 1 - tap % 3;
-                    if (row % step || column % step) continue;
-                    taps.place[taps.count] = (row / step + 1) * up_row + (column / step + 1) * LANES;
-                    taps.weight[taps.count++] = tap;
-                }
-                for (int patch = 0; patch < group; patch++) {
-                    float *target = out + patch * out_map + 2 * pair * plane + (odd_row * side + odd_column) * LANES;
-                    filter<1>(upstream + patch * up_map + block * long(wide) * wide * LANES, up_row, shared, taps, target,
-                              step * LANES, long(step) * side * LANES, plane, layer.side, layer.side);
-                }
-            }
-        }
-}
-
-static void convolve_gradient(const Layer &layer, const float *in, const float *upstream, float *gradient, int group) {
-    const int side = layer.side, wide = side * layer.step + 2, up_wide = side + 2;
-    const long in_map = long(layer.inputs) * wide * wide, up_block = long(up_wide) * up_wide * LANES;
-    for (int pair = 0; pair < layer.outputs / PAIR; pair++)
-        for (int block = 0; block < layer.inputs / LANES; block++) {
-            float *target = gradient + (pair * (layer.inputs / LANES) + block) * 9L * LANES * PAIR;
-            for (int patch = 0; patch < group; patch++) {
-                const float *source = in + patch * in_map + block * long(wide) * wide * LANES;
-                const float *above = upstream + long(patch) * layer.padded() + 2 * pair * up_block + (up_wide + 1) * LANES;
-                if (layer.step == 1)
-                    filter_gradient<1>(source, wide * LANES, above, up_wide * LANES, up_block, target, side, side);
-                else
-                    filter_gradient<2>(source, wide * LANES, above, up_wide * LANES, up_block, target, side, side);
-            }
-        }
 }
 
 // Filter response normalisation and threshold: plain maps in, padded maps out; the inverse energies are left in `inverse`.
@@ -390,35 +185,6 @@ static long kept_floats() {
     return sum;
 }
 
-template <class Work> static void in_threads(long count, int threads, Work work) {
-    const long groups = (count + GROUP - 1) / GROUP;
-    std::vector<std::thread> running;
-    for (int one = 0; one < threads; one++) {
-        const long start = std::min(count, groups * one / threads * GROUP);
-        const long stop = std::min(count, groups * (one + 1) / threads * GROUP);
-        if (one + 1 == threads) {
-            work(one, start, stop);
-            break;
-        }
-        try {
-            running.emplace_back(work, one, start, stop);
-        } catch (const std::system_error &) {  // no more threads to be had: slower, the same bits
-            work(one, start, stop);
-        }
-    }
-    for (std::thread &thread : running) thread.join();
-}
-
-template <class Type> struct Aligned {
-    Type *data;
-    explicit Aligned(long count) : data(static_cast<Type *>(std::aligned_alloc(64, (count * sizeof(Type) + 63) / 64 * 64))) {
-        if (!data) std::abort();  // a few megabytes: nothing else would run either
-        std::memset(data, 0, count * sizeof(Type));
-    }
-    ~Aligned() { std::free(data); }
-    Aligned(const Aligned &) = delete;
-};
-
 static void reorder(const float *blocked, float *plain) {  // the last maps, as torch has them
     const int area = layers[LAYERS - 1].side * layers[LAYERS - 1].side;
     for (int channel = 0; channel < layers[LAYERS - 1].outputs; channel++)
@@ -428,7 +194,8 @@ static void reorder(const float *blocked, float *plain) {  // the last maps, as 
 
 static void forward_some(const Model &model, const float *patches, float *maps, float *kept, long start, long stop) {
     const long keeps = kept_floats();
-    Aligned<float> plain(GROUP * layers[0].map()), image((PATCH + 2) * (PATCH + 2)), energies(MAXIMUM_CHANNELS);
+    Aligned<float> plain(GROUP * layers[0].map()), image((PATCH + 2) * (PATCH + 2)), energies(layers[LAYERS - 1].outputs);
+    Scratch scratch(layers[LAYERS - 1].outputs);
     Aligned<float> *padded[LAYERS];  // one for each layer: their borders stay zero
     for (int one = 0; one < LAYERS; one++) padded[one] = new Aligned<float>(long(GROUP) * layers[one].padded());
     for (long first = start; first < stop; first += GROUP) {
@@ -443,7 +210,8 @@ static void forward_some(const Model &model, const float *patches, float *maps, 
                     convolve_input(image.data, model.layer[0], plain.data + patch * layer.map());
                 }
             else
-                convolve(layer, model.layer[one].weights, model.layer[one].bias, padded[one - 1]->data, plain.data, group);
+                convolve_layer(layer, model.layer[one].weights, model.layer[one].bias, padded[one - 1]->data, plain.data, group,
+                               scratch);
             for (int patch = 0; patch < group; patch++) {
                 const float *made = plain.data + long(patch) * layer.map();
                 normalise(layer, model.layer[one], made, padded[one]->data + long(patch) * layer.padded(), energies.data, false);
@@ -473,6 +241,7 @@ static void backward_some(const Model &model, const float *turned, const float *
                           const float *upstream, const Model &gradient, long start, long stop) {
     const long keeps = kept_floats();
     Aligned<float> arrived(GROUP * layers[0].map()), image((PATCH + 2) * (PATCH + 2));
+    Scratch scratch(layers[LAYERS - 1].outputs);
     Aligned<float> *padded[LAYERS], *inner[LAYERS];
     for (int one = 0; one < LAYERS; one++) {
         padded[one] = new Aligned<float>(long(GROUP) * layers[one].padded());
@@ -504,8 +273,8 @@ static void backward_some(const Model &model, const float *turned, const float *
                 normalise(below, model.layer[one - 1], made, padded[one - 1]->data + long(patch) * below.padded(),
                           made + below.map(), true);
             }
-            convolve_gradient(layer, padded[one - 1]->data, inner[one]->data, gradient.layer[one].weights, group);
-            convolve_back(layer, back, inner[one]->data, arrived.data, group);
+            layer_back(layer, back, padded[one - 1]->data, inner[one]->data, arrived.data, gradient.layer[one].weights, group,
+                       scratch);
             back += layer.weights();
         }
         for (int patch = 0; patch < group; patch++) {

@@ -86,7 +86,7 @@ class _Maps(torch.autograd.Function):
         native = _library()
         patches, packed, kept, *parameters = ctx.saved_tensors
         lanes = native.sdgmnet_lanes()
-        turned = torch.cat([pack_filter(weights.transpose(0, 1), lanes) for weights in reversed(parameters[8::5])])
+        turned = torch.cat([pack_turned(weights, lanes) for weights in reversed(parameters[8::5])])
         upstream = upstream.contiguous()
         gradients = torch.zeros(ctx.threads, len(packed), **PLAIN)
         native.sdgmnet_backward(
@@ -118,27 +118,64 @@ def pack(parameters: Sequence[Tensor], lanes: int) -> Tensor:
     return torch.cat(row)
 
 
+# Winograd's F(4x4, 3x3), what stands left and right of a filter (winograd.h).
+MOVED = torch.tensor(
+    [[1 / 4, 0, 0], [-1 / 6, -1 / 6, -1 / 6], [-1 / 6, 1 / 6, -1 / 6],
+     [1 / 24, 1 / 12, 1 / 6], [1 / 24, -1 / 12, 1 / 6], [0, 0, 1]], **PLAIN,
+)  # fmt: skip
+
+
+def is_tiled(shape: Sequence[int]) -> bool:
+    """Whether a filter (outputs, inputs, 3, 3) is of stride 1, which goes by Winograd: those keep the number of channels."""
+    return shape[0] == shape[1]
+
+
 def pack_filter(weights: Tensor, lanes: int) -> Tensor:
-    """(outputs, inputs, 3, 3) -> [output pair][input block][tap][input][output of the pair], flat."""
+    """(outputs, inputs, 3, 3) -> [output pair][input block][tap][input][output of the pair], flat.
+
+    One of stride 1: [place][output pair][input][output of the pair], in its 36 places. That of a single input: [tap][output].
+    """
+    weights = weights.detach()
     outputs, inputs = weights.shape[:2]
     if inputs == 1:
-        return weights.detach().reshape(outputs, 9).T.flatten()
-    blocks = weights.detach().reshape(outputs // (2 * lanes), 2 * lanes, inputs // lanes, lanes, 9)
+        return weights.reshape(outputs, 9).T.flatten()
+    if is_tiled(weights.shape):
+        places = torch.einsum("xa,oiab,yb->xyoi", MOVED, weights, MOVED)
+        return places.reshape(36, outputs // (2 * lanes), 2 * lanes, inputs).transpose(2, 3).flatten()
+    blocks = weights.reshape(outputs // (2 * lanes), 2 * lanes, inputs // lanes, lanes, 9)
     return blocks.permute(0, 2, 4, 3, 1).flatten()
+
+
+def pack_turned(weights: Tensor, lanes: int) -> Tensor:
+    """The same with the roles of inputs and outputs exchanged; where it is moved over tiles it is also turned around."""
+    turned = weights.transpose(0, 1)
+    return pack_filter(turned.flip(2, 3) if is_tiled(weights.shape) else turned, lanes)
+
+
+def unpack_filter(row: Tensor, shape: Sequence[int], lanes: int) -> Tensor:
+    """From the gradient of what `pack_filter` made to that of the filter."""
+    outputs, inputs = shape[:2]
+    if inputs == 1:
+        return row.reshape(9, outputs).T.reshape(tuple(shape))
+    if is_tiled(shape):
+        places = (
+            row.reshape(36, outputs // (2 * lanes), inputs, 2 * lanes).transpose(2, 3).reshape(6, 6, outputs, inputs)
+        )
+        return torch.einsum("xa,xyoi,yb->oiab", MOVED, places, MOVED)
+    blocks = row.reshape(outputs // (2 * lanes), inputs // lanes, 9, lanes, 2 * lanes)
+    return blocks.permute(0, 4, 1, 3, 2).reshape(tuple(shape))
 
 
 def unpack(row: Tensor, parameters: list[Tensor], lanes: int) -> list[Tensor]:
     """The inverse of `pack`, for gradients."""
     gradients, start = [], 0
     for parameter in parameters:
-        count = max(parameter.numel(), lanes)
+        count = max(
+            4 * parameter.numel() if parameter.ndim == 4 and is_tiled(parameter.shape) else parameter.numel(), lanes
+        )
         part, start = row[start : start + count], start + count
         if parameter.ndim == 4:
-            outputs, inputs = parameter.shape[:2]
-            if inputs == 1:
-                part = part.reshape(9, outputs).T
-            else:
-                part = part.reshape(outputs // (2 * lanes), inputs // lanes, 9, lanes, 2 * lanes).permute(0, 4, 1, 3, 2)
+            part = unpack_filter(part, parameter.shape, lanes)
         gradients.append(part.reshape(parameter.shape) if parameter.numel() > 1 else part[:1])
     return gradients
 
