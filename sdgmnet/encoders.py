@@ -218,6 +218,11 @@ class L2Net(_SevenConvolutions):
 
     def trunk(self, patches: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """(B, 1, 32, 32) -> features (B, 128) before the last BatchNorm, and the maps after the first BatchNorm."""
+        first = self.first(self.standardise(patches))
+        return self.reduce(self.middle(first), keep), first
+
+    def standardise(self, patches: Tensor) -> Tensor:
+        """Each patch to mean 0 and deviation 1."""
         if self.training and len(patches) == 0:
             raise InputError("training needs at least 2 patches in a batch (BatchNorm).")
         patches = patches - self.mean_image
@@ -228,8 +233,7 @@ class L2Net(_SevenConvolutions):
             # One channel lies as well by channels as by pixels; said to be by pixels, all maps do: 1.5 times as fast on a CPU.
             size = self.patch_size
             scaled = scaled.contiguous().as_strided(scaled.shape, (size * size, 1, size, 1))
-        first = self.first(scaled)
-        return self.reduce(self.middle(first), keep), first
+        return scaled
 
 
 class TFeat(Encoder):

@@ -1,5 +1,6 @@
 """Patches -> descriptors with a trained encoder, in chunks: memory stays bounded whatever their number."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -8,14 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sdgmnet.encoders import Encoder, SDGMNet
+from sdgmnet.encoders import Encoder, L2Net, SDGMNet
 from sdgmnet.errors import InputError
-from sdgmnet.native import trunk as native
+from sdgmnet.native import batchnorm, trunk
 from sdgmnet.native.build import why_not
 from sdgmnet.resampling import halve
 
 EAGER_CHUNK = 64  # activations of 64 patches stay in a CPU's cache: faster than larger batches
 NATIVE_CHUNK = 512
+LAYERS_CHUNK = 128  # native too, but a layer after the other
 CUDA_CHUNK = 4096
 ENGINES = ("auto", "eager", "native")
 
@@ -41,9 +43,13 @@ def describe_patches(
     if batch_size is not None and batch_size < 1:
         raise InputError(f"batch_size must be at least 1, not {batch_size}.")
     engine = choose_engine(engine, encoder)
-    default = NATIVE_CHUNK if engine == "native" else CUDA_CHUNK if device.type == "cuda" else EAGER_CHUNK
+    describe: Callable[[Tensor], Tensor] = encoder
+    default = CUDA_CHUNK if device.type == "cuda" else EAGER_CHUNK
+    if engine == "native" and isinstance(encoder, SDGMNet):
+        describe, default = partial(trunk.describe, encoder), NATIVE_CHUNK
+    elif engine == "native" and isinstance(encoder, L2Net):
+        describe, default = partial(batchnorm.describe, encoder), LAYERS_CHUNK
     batch_size = batch_size or default
-    describe = partial(native.describe, encoder) if engine == "native" and isinstance(encoder, SDGMNet) else encoder
     out = np.empty((len(patches), encoder.descriptor_size), dtype=np.float32)
     modes = [(module, module.training) for module in encoder.modules()]
     encoder.eval()
@@ -83,10 +89,11 @@ def feature_lengths(encoder: Encoder, patches: np.ndarray) -> np.ndarray:
 def choose_engine(engine: Engine, encoder: Encoder) -> Engine:
     if engine not in ENGINES:
         raise InputError(f"engine is one of {', '.join(ENGINES)}, not {engine!r}.")
+    is_native = trunk.is_available(encoder) or batchnorm.is_available(encoder)
     if engine == "auto":
-        return "native" if native.is_available(encoder) else "eager"
-    if engine == "native" and not native.is_available(encoder):
-        reason = why_not() or "it runs an SDGMNet in float32 on a CPU"
+        return "native" if is_native else "eager"
+    if engine == "native" and not is_native:
+        reason = why_not() or "it runs an SDGMNet or L2Net in float32 on a CPU"
         raise InputError(f"the engine native cannot be had ({reason}): use the engine eager.")
     return engine
 

@@ -16,8 +16,9 @@ from typing import Any
 from sdgmnet.errors import InputError
 from sdgmnet.files import new_file
 
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("trunk.cpp", "nearest.cpp", "distances.cpp"))
-HEADERS = tuple(Path(__file__).with_name(name) for name in ("vectors.h", "convolution.h", "winograd.h"))
+HERE = Path(__file__).parent
+SOURCES = tuple(HERE / name for name in ("trunk.cpp", "batchnorm.cpp", "nearest.cpp", "distances.cpp"))
+HEADERS = tuple(HERE / name for name in ("vectors.h", "convolution.h", "winograd.h", "layer.h"))
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-std=c++17", "-shared", "-fPIC", "-pthread")
 
 
@@ -127,6 +128,10 @@ def _declare(loaded: ctypes.CDLL) -> ctypes.CDLL:
     loaded.sdgmnet_forward.restype = None
     loaded.sdgmnet_backward.argtypes = [pointer, pointer, pointer, count, pointer, pointer, pointer, threads]
     loaded.sdgmnet_backward.restype = None
+    loaded.sdgmnet_layer_forward.argtypes = [threads, *[pointer] * 7, count, threads]
+    loaded.sdgmnet_layer_forward.restype = None
+    loaded.sdgmnet_layer_backward.argtypes = [threads, *[pointer] * 14, count, threads]
+    loaded.sdgmnet_layer_backward.restype = None
     loaded.sdgmnet_nearest.argtypes = [
         pointer, count, count, pointer, pointer, threads, threads, *[pointer] * 6, count, threads
     ]  # fmt: skip

@@ -3,34 +3,12 @@
 // A few patches at a time go through all layers, so that their maps stay in the second-level cache. Per-sample layers only: what
 // looks across the batch is done by the caller.
 
-#include "convolution.h"
-#include "winograd.h"
+#include "layer.h"
 
 // What the caller hands over for one layer, and what it gets back: the gradient has the same parts.
 struct Parameters {
     float *weights, *bias, *gamma, *beta, *tau;
 };
-
-// One layer's convolution of a group of patches: padded maps in, plain maps out.
-static void convolve_layer(const Layer &layer, const float *weights, const float *bias, const float *in, float *out, int group,
-                           Scratch &scratch) {
-    if (layer.tiled())
-        convolve_tiles(layer.inputs, layer.side, weights, bias, in, out, group, scratch);
-    else
-        convolve(layer, weights, bias, in, out, group);
-}
-
-// Its gradients: padded upstream and padded maps in; out, plain, that of the maps; added, that of the weights.
-static void layer_back(const Layer &layer, const float *turned, const float *in, const float *upstream, float *out,
-                       float *gradient, int group, Scratch &scratch) {
-    if (layer.tiled()) {
-        correlate_tiles(layer.inputs, layer.side, in, upstream, gradient, group, scratch);
-        convolve_tiles(layer.inputs, layer.side, turned, nullptr, upstream, out, group, scratch);
-    } else {
-        convolve_gradient(layer, in, upstream, gradient, group);
-        convolve_back(layer, turned, upstream, out, group);
-    }
-}
 
 // Filter response normalisation and threshold: plain maps in, padded maps out; the inverse energies are left in `inverse`.
 static void normalise(const Layer &layer, const Parameters &with, const float *in, float *out, float *inverse, bool known) {

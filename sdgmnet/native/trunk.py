@@ -53,7 +53,7 @@ def maps(encoder: SDGMNet, patches: Tensor, spare: list[Tensor] | None = None) -
     if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters):
         made: Tensor = _Maps.apply(patches, threads, spare, *parameters)
         return made
-    return _forward(patches.contiguous(), pack(parameters, _library().sdgmnet_lanes()), None, threads)
+    return _forward(patches.contiguous(), pack(parameters, needed_library().sdgmnet_lanes()), None, threads)
 
 
 def describe(encoder: SDGMNet, patches: Tensor) -> Tensor:
@@ -64,14 +64,16 @@ def describe(encoder: SDGMNet, patches: Tensor) -> Tensor:
 def _forward(patches: Tensor, packed: Tensor, kept: Tensor | None, threads: int) -> Tensor:
     made = torch.empty(len(patches), *SDGMNet.feature_shape, **PLAIN)
     where = None if kept is None else kept.data_ptr()
-    _library().sdgmnet_forward(packed.data_ptr(), patches.data_ptr(), len(patches), made.data_ptr(), where, threads)
+    needed_library().sdgmnet_forward(
+        packed.data_ptr(), patches.data_ptr(), len(patches), made.data_ptr(), where, threads
+    )
     return made
 
 
 class _Maps(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, patches: Tensor, threads: int, spare: list[Tensor] | None, *parameters: Tensor) -> Tensor:
-        native = _library()
+        native = needed_library()
         patches = patches.contiguous()
         packed = pack(parameters, native.sdgmnet_lanes())
         kept = _memory(len(patches), native.sdgmnet_kept_floats(), spare)
@@ -83,7 +85,7 @@ class _Maps(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        native = _library()
+        native = needed_library()
         patches, packed, kept, *parameters = ctx.saved_tensors
         lanes = native.sdgmnet_lanes()
         turned = torch.cat([pack_turned(weights, lanes) for weights in reversed(parameters[8::5])])
@@ -166,6 +168,12 @@ def unpack_filter(row: Tensor, shape: Sequence[int], lanes: int) -> Tensor:
     return blocks.permute(0, 4, 1, 3, 2).reshape(tuple(shape))
 
 
+def packed_size(parameter: Tensor, lanes: int) -> int:
+    """Numbers of it in the row of `pack`."""
+    tiled = parameter.ndim == 4 and is_tiled(parameter.shape)
+    return max(4 * parameter.numel() if tiled else parameter.numel(), lanes)  # 36 places for 9 taps
+
+
 def unpack(row: Tensor, parameters: list[Tensor], lanes: int) -> list[Tensor]:
     """The inverse of `pack`, for gradients."""
     gradients, start = [], 0
@@ -180,7 +188,7 @@ def unpack(row: Tensor, parameters: list[Tensor], lanes: int) -> list[Tensor]:
     return gradients
 
 
-def _library() -> Any:
+def needed_library() -> Any:
     loaded = library()
     if loaded is None:
         raise RuntimeError("the native engine was asked for where is_available() is false.")

@@ -24,6 +24,7 @@ from sdgmnet.pretrained import load_encoder
 from sdgmnet.synchronised import synchronise_batchnorm
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.engine import Trunk, build_trunk, choose_engine
+from sdgmnet.training.memory import keep_freed_memory
 from sdgmnet.training.step import draw_batch, train_step
 
 
@@ -39,7 +40,7 @@ class Run:
     optimizer: torch.optim.Optimizer
     sampler: PairSampler
     device: torch.device
-    trunk: Trunk | None  # None: the encoder runs whole
+    trunk: Trunk
     world: World = ALONE
     step: int = 0
     sums: dict[str, float] = field(default_factory=dict)  # of this epoch's iterations
@@ -76,6 +77,7 @@ def start(config: TrainConfig, patchsets: Sequence[PatchSet], *, resume: bool = 
     """A run at step 0: the only place where a device is chosen and weights are initialised."""
     device = choose_device(config.device)
     torch.set_num_threads(config.threads or torch.get_num_threads())
+    keep_freed_memory()
     torch.manual_seed(config.seed)
     encoder = ENCODERS[config.encoder](config.dropout)
     if config.initialisation == "orthogonal":
@@ -97,7 +99,7 @@ def start(config: TrainConfig, patchsets: Sequence[PatchSet], *, resume: bool = 
     loss = build_loss(config).to(device)
     optimizer = build_optimizer(config, encoder)
     engine = choose_engine(config.engine, device, config.encoder)
-    trunk = build_trunk(encoder, engine, config.recompute) if encoder.chunkable else None
+    trunk = build_trunk(encoder, engine, config.recompute)
     return Run(config, encoder, loss, optimizer, sampler, device, trunk, world)
 
 

@@ -76,19 +76,18 @@ def encode_sides(
     """
     count = sides.shape[1]
     encoder.check_patches(sides.flatten(0, 1))
+    # A trunk that looks across the batch gives its maps by the way; of any other, only the encoder's own does.
+    trunk = encoder.trunk if trunk is None or (with_maps and encoder.chunkable) else trunk
     if not encoder.chunkable:
-        return _encode_whole(encoder, sides, keep, joint_batchnorm, with_maps, world)
+        return _encode_whole(encoder, trunk, sides, keep, joint_batchnorm, with_maps, world)
     features, first = [], []
     for side in range(2):
         for start in range(0, count, chunk_size):
             rows = slice(start, start + chunk_size)
             patches, kept = sides[side, rows], None if keep is None else keep[side, rows]
-            if trunk is not None and not with_maps:
-                features.append(trunk(patches, kept))
-            else:
-                made, block = encoder.trunk(patches, kept)
-                features.append(made)
-                first.append(block)
+            made, block = trunk(patches, kept)
+            features.append(made)
+            first += [] if block is None or not with_maps else [block]
     together = _of_all_ranks(torch.cat(features), world)
     if joint_batchnorm:
         raw = encoder.normalise_batch(together)
@@ -103,18 +102,24 @@ def _of_all_ranks(both: Tensor, world: World) -> Tensor:
 
 
 def _encode_whole(
-    encoder: Encoder, sides: Tensor, keep: Tensor | None, joint_batchnorm: bool, with_maps: bool, world: World
+    encoder: Encoder,
+    trunk: Trunk,
+    sides: Tensor,
+    keep: Tensor | None,
+    joint_batchnorm: bool,
+    with_maps: bool,
+    world: World,
 ) -> tuple[Encoded, Encoded]:
     """Each side in one pass through the encoder, or both in one. BatchNorm inside is synchronised by itself."""
     if joint_batchnorm:
-        features, first = encoder.trunk(sides.flatten(0, 1), None if keep is None else keep.flatten(0, 1))
+        features, first = trunk(sides.flatten(0, 1), None if keep is None else keep.flatten(0, 1))
         raw = encoder.normalise_batch(_of_all_ranks(features, world))
-        return _two_sides(encoder.finish(raw, _of_all_ranks(first, world) if with_maps else None))
+        return _two_sides(encoder.finish(raw, _of_all_ranks(first, world) if with_maps and first is not None else None))
     encoded = []
     for side in range(2):
-        features, first = encoder.trunk(sides[side], None if keep is None else keep[side])
+        features, first = trunk(sides[side], None if keep is None else keep[side])
         raw = encoder.normalise_batch(world.gather(features))
-        encoded.append(encoder.finish(raw, world.gather(first) if with_maps else None))
+        encoded.append(encoder.finish(raw, world.gather(first) if with_maps and first is not None else None))
     return encoded[0], encoded[1]
 
 

@@ -1,0 +1,154 @@
+"""batchnorm.cpp against L2Net's own layers in float64: values, gradients, running moments, threads, awkward numbers."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sdgmnet.encoders import L2Net, SDGMNet
+from sdgmnet.inference import describe_patches
+from sdgmnet.native import batchnorm, build
+from sdgmnet.native.build import library
+from sdgmnet.training.engine import build_trunk
+from sdgmnet.training.step import dropout_masks, encode_sides
+from tests.native.test_trunk import older_processor
+
+__all__ = ["older_processor"]
+pytestmark = pytest.mark.skipif(library() is None, reason="needs a C++ compiler")
+
+
+@pytest.fixture
+def encoder() -> L2Net:
+    torch.manual_seed(0)
+    return L2Net(dropout=0.3).train()
+
+
+def both_gradients(encoder: L2Net, patches: Tensor, keep: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
+    """Values and gradients of the native trunk, and of the encoder's own in float64; also into the maps."""
+    exact = copy.deepcopy(encoder).double()
+    generator = torch.Generator().manual_seed(1)
+    upstream, into_maps = (torch.randn(shape, generator=generator) for shape in ((len(patches), 128), (32, 32, 32)))
+    found = []
+    for model, trunk in ((encoder, build_trunk(encoder, "native")), (exact, exact.trunk)):
+        kind = next(model.parameters()).dtype
+        features, first = trunk(patches.to(kind), keep)
+        assert first is not None
+        ((features * upstream.to(kind)).sum() + (first * into_maps.to(kind)).sum()).backward()
+        gradients = [parameter.grad.double() for parameter in model.parameters() if parameter.grad is not None]
+        found.append([features.detach().double(), *(one.double() for one in model.buffers()), *gradients])
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("count", [2, 7, 20])
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_values_moments_and_gradients_are_those_of_float64(encoder: L2Net, count: int, threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        keep = dropout_masks(0, 0, count, encoder.feature_shape, 0.3)
+        assert keep is not None
+        mine, theirs = both_gradients(encoder, torch.rand(count, 1, 32, 32), keep[0])
+    finally:
+        torch.set_num_threads(before)
+    buffers = len(list(encoder.buffers()))
+    assert len(mine) == 1 + buffers + 7
+    for place, (one, other) in enumerate(zip(mine, theirs, strict=True)):
+        # A value within rounding of 0 may be let through or not: rare, and small in the norm of a gradient.
+        most = 2e-5 if place <= buffers else 3e-2
+        assert (one - other).norm() <= most * other.norm() + 1e-6, place
+
+
+def test_gradients_to_rounding(encoder: L2Net) -> None:
+    """Against float64 layers whose ReLU lets through what the native one did: then nothing hangs on the sign of a rounding."""
+    lanes = build.library().sdgmnet_lanes()  # type: ignore[union-attr]
+    convolutions = [one for one in encoder.middle if isinstance(one, nn.Conv2d)]
+    norms = [one for one in encoder.middle if isinstance(one, nn.BatchNorm2d)][:-1]
+    first = encoder.first(encoder.standardise(torch.rand(9, 1, 32, 32))).detach().requires_grad_()
+    raw = batchnorm._Middle.apply(first, 2, norms, *(one.weight for one in convolutions))
+    saved, depth = raw.grad_fn.saved_tensors, len(convolutions)
+    passed = [
+        batchnorm.from_blocks(maps, len(scale), lanes) * scale[:, None, None] + shift[:, None, None] > 0
+        for maps, scale, shift in zip(
+            saved[:depth], saved[depth : 3 * depth : 2], saved[depth + 1 : 3 * depth : 2], strict=True
+        )
+    ]
+    upstream = torch.randn_like(raw)
+    raw.backward(upstream)
+    exact_first = first.detach().double().requires_grad_()
+    weights = [one.weight.detach().double().requires_grad_() for one in convolutions]
+    maps = exact_first
+    for place, (weight, convolution, mask) in enumerate(zip(weights, convolutions, passed, strict=True)):
+        maps = F.conv2d(maps * mask, weight, stride=convolution.stride, padding=1)
+        if place + 1 < depth:
+            maps = F.batch_norm(maps, None, None, training=True, eps=norms[place].eps)
+    maps.backward(upstream.double())
+    assert (raw - maps).norm() <= 2e-5 * maps.norm()
+    pairs = [
+        (first.grad, exact_first.grad),
+        *((c.weight.grad, w.grad) for c, w in zip(convolutions, weights, strict=True)),
+    ]
+    for mine, exact in pairs:
+        assert mine is not None and exact is not None
+        assert (mine - exact).norm() <= 2e-5 * exact.norm()
+
+
+def test_it_learns_from_whole_sides_as_the_plain_step_does(encoder: L2Net) -> None:
+    """Both presets of BatchNorm, with maps and without."""
+    sides, keep = torch.rand(2, 8, 1, 32, 32), dropout_masks(0, 0, 8, encoder.feature_shape, 0.3)
+    for joint in (False, True):
+        for with_maps in (False, True):
+            twin = copy.deepcopy(encoder)
+            trunk = build_trunk(encoder, "native")
+            assert trunk != encoder.trunk
+            mine = encode_sides(encoder, sides, keep, 8, joint, with_maps, trunk)
+            theirs = encode_sides(twin, sides, keep, 8, joint, with_maps)
+            for one, other in zip(mine, theirs, strict=True):
+                assert (one.descriptors - other.descriptors).abs().max() < 2e-5
+                assert len(one.maps) == len(other.maps) == (2 if with_maps else 0)
+            for name, buffer in encoder.named_buffers():
+                torch.testing.assert_close(buffer, twin.get_buffer(name), rtol=1e-4, atol=1e-6)
+
+
+def test_same_bits_every_time(encoder: L2Net) -> None:
+    patches, twin = torch.rand(11, 1, 32, 32), copy.deepcopy(encoder)
+    keep = torch.ones(11, *encoder.feature_shape, dtype=torch.bool)
+    for model in (encoder, twin):
+        build_trunk(model, "native")(patches, keep)[0].sum().backward()
+    for one, other in zip(encoder.parameters(), twin.parameters(), strict=True):
+        assert (one.grad is None and other.grad is None) or torch.equal(one.grad, other.grad)  # type: ignore[arg-type]
+
+
+def test_descriptors_equal_eager_ones(encoder: L2Net) -> None:
+    encoder.trunk(torch.rand(40, 1, 32, 32))  # so that running moments are not the first ones
+    patches = np.random.default_rng(0).integers(256, size=(300, 64, 64), dtype=np.uint8)
+    native, eager = (describe_patches(encoder, patches, engine=engine) for engine in ("native", "eager"))  # type: ignore[arg-type]
+    np.testing.assert_allclose(native, eager, atol=1e-5)
+    alone = describe_patches(encoder, patches[7:8], engine="native")
+    np.testing.assert_allclose(alone, native[7:8], atol=1e-5)
+    assert describe_patches(encoder, patches[:0], engine="native").shape == (0, 128) and encoder.training
+
+
+def test_only_what_it_was_written_for(encoder: L2Net) -> None:
+    assert batchnorm.is_available(encoder) and not batchnorm.is_available(SDGMNet())
+    assert not batchnorm.is_available(copy.deepcopy(encoder).double())
+    hooked = copy.deepcopy(encoder)
+    hooked.middle[1].register_forward_hook(lambda *_: None)
+    assert not batchnorm.is_available(hooked)
+    other = copy.deepcopy(encoder)
+    other.middle[3] = nn.Tanh()
+    assert not batchnorm.is_available(other) and build_trunk(other, "native") == other.trunk
+
+
+def test_what_is_not_finite_is_not_hidden(encoder: L2Net) -> None:
+    patches = torch.rand(4, 1, 32, 32)
+    patches[1, 0, 5, 5] = float("nan")
+    features, _ = build_trunk(encoder, "native")(patches, torch.ones(4, *encoder.feature_shape, dtype=torch.bool))
+    assert features.isnan().all()  # BatchNorm tells all of it, as torch's does
+
+
+@pytest.mark.usefixtures("older_processor")
+def test_older_processors_too(encoder: L2Net) -> None:
+    test_values_moments_and_gradients_are_those_of_float64(encoder, count=5, threads=2)
