@@ -163,7 +163,7 @@ def running_norm(norm: nn.BatchNorm2d) -> Norm:
 
 def to_blocks(maps: Tensor, lanes: int) -> Tensor:
     """(B, C, H, W) -> [B][C / lanes][H][W][lanes], (B, C * H * W)."""
-    by_pixels = maps.permute(0, 2, 3, 1).unflatten(3, (-1, lanes))
+    by_pixels = maps.float().permute(0, 2, 3, 1).unflatten(3, (-1, lanes))  # autocast makes halves of them
     return by_pixels.permute(0, 3, 1, 2, 4).reshape(len(maps), -1).contiguous()
 
 

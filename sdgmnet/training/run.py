@@ -23,7 +23,7 @@ from sdgmnet.metrics import fpr_at_recall, pair_distances
 from sdgmnet.pretrained import load_encoder
 from sdgmnet.synchronised import synchronise_batchnorm
 from sdgmnet.training.config import TrainConfig
-from sdgmnet.training.engine import Trunk, build_trunk, choose_engine
+from sdgmnet.training.engine import Engine, Trunk, build_trunk, choose_engine
 from sdgmnet.training.memory import keep_freed_memory
 from sdgmnet.training.step import draw_batch, train_step
 
@@ -205,7 +205,9 @@ def iterate_once(run: Run) -> float:
 
 def evaluate(run: Run, tests: Sequence[PatchSet]) -> dict[str, float]:
     """FPR@95 of the encoder as it is now on each held-out set, and their mean. Ranks share the describing."""
-    scores, engine, world = {}, choose_engine(run.config.engine, run.device, run.config.encoder), run.world
+    scores, world = {}, run.world
+    # Of L2Net with BatchNorm that ranks share, there is no native form: then auto is torch.
+    engine: Engine = "eager" if run.config.engine == "eager" else "auto"
 
     def describe(patches: np.ndarray) -> np.ndarray:
         mine = share_of(len(patches), world.rank, world.size, NATIVE_CHUNK)
