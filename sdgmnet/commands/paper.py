@@ -199,8 +199,8 @@ def sift_scores(groups: Sequence[Group], out: Path, console: Console) -> Cells:
     """FPR@95 of SIFT on all test pairs of each group; kept, by the data."""
     scores: dict[str, float] = {}
     for group in groups:
-        for patchset, (_, digest) in zip(group.test, group.test_identity, strict=True):
-            path = out / "runs" / f"sift-{patchset.name}-{digest}.json"
+        for patchset in group.test:
+            path = out / "runs" / f"sift-{patchset.name}-{group.test_fingerprints[patchset.name]}.json"
             shape = {"fpr95": int | float, "sift": str}
             if not path.exists() or read_record(path, shape)["sift"] != SIFT_VARIANT:
                 say(console, f"SIFT on {patchset.name}")

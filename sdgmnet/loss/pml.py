@@ -109,7 +109,10 @@ def _try(name: str, options: dict[str, Any], loss: nn.Module) -> None:
     """Two steps of a copy on random pairs: what wants more than embeddings and labels, or keeps a graph, cannot train."""
     loss, generator = copy.deepcopy(loss), torch.Generator().manual_seed(0)
     try:
-        with torch.random.fork_rng(devices=[]):  # one that draws must not change what the run draws
+        with (
+            torch.enable_grad(),
+            torch.random.fork_rng(devices=[]),
+        ):  # one that draws must not change what the run draws
             for _ in range(2):
                 embeddings = F.normalize(torch.randn(8, 128, generator=generator), dim=1).requires_grad_()
                 value = loss(embeddings, torch.arange(4).repeat(2))

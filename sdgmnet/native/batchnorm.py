@@ -1,5 +1,6 @@
 """The middle of L2Net by batchnorm.cpp: equal to its own layers to rounding; in training BatchNorm is over the whole batch."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from sdgmnet.encoders import L2Net
 from sdgmnet.native.build import library
 from sdgmnet.native.trunk import PLAIN, needed_library, pack_filter, pack_turned, packed_size, unpack_filter
 
-LAYERS = range(1, 6)  # of those in convolution.h; the first has one input channel and stays with torch
+LAYERS = range(1, 6)  # of those in vectors.h; the first has one input channel and stays with torch
 SIDES = (32, 32, 16, 16, 8, 8)  # rows of each layer's maps
 
 
@@ -27,28 +28,34 @@ def is_available(encoder: nn.Module) -> bool:
         return False
     tensors = [*encoder.middle.parameters(), *encoder.middle.buffers()]
     plain = all(one.device.type == "cpu" and one.dtype in (torch.float32, torch.int64) for one in tensors)
-    as_made = [type(module) for module in encoder.middle] == _kinds()
+    as_made = repr(encoder.middle) == _as_made()
     hooked = any(module._forward_hooks or module._forward_pre_hooks for module in encoder.middle)
-    usual = all(norm.momentum is not None and not norm.affine for norm in _norms(encoder)) if as_made else False
-    return plain and as_made and usual and not hooked and library() is not None
+    return plain and as_made and not hooked and library() is not None
 
 
-def _kinds() -> list[type[nn.Module]]:
-    return [nn.ReLU, *[nn.Conv2d, nn.BatchNorm2d, nn.ReLU] * len(LAYERS)]
+@functools.cache
+def _as_made() -> str:
+    """All layers with their sizes, strides, biases and settings."""
+    with torch.device("meta"):
+        return repr(L2Net().middle)
 
 
 def _norms(encoder: L2Net) -> list[nn.BatchNorm2d]:
     return [module for module in encoder.middle if isinstance(module, nn.BatchNorm2d)]
 
 
+@torch.autocast("cpu", enabled=False)
 def trunk(encoder: L2Net, patches: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
     """`encoder.trunk` in training, with the convolutions between the first and the last by C++."""
+    if not all(norm.training for norm in _norms(encoder)):  # running moments are taken as they are: not for the C++
+        return encoder.trunk(patches, keep)
     first = encoder.first(encoder.standardise(patches))
     weights = [module.weight for module in encoder.middle if isinstance(module, nn.Conv2d)]
     raw = _Middle.apply(first, torch.get_num_threads(), _norms(encoder)[:-1], *weights)
     return encoder.reduce(encoder.middle[-2:](raw), keep), first
 
 
+@torch.autocast("cpu", enabled=False)
 def describe(encoder: L2Net, patches: Tensor) -> Tensor:
     """(B, 1, 32, 32) -> descriptors (B, 128), as `encoder(patches)` in eval mode."""
     lanes, threads = needed_library().sdgmnet_lanes(), torch.get_num_threads()
@@ -163,7 +170,7 @@ def running_norm(norm: nn.BatchNorm2d) -> Norm:
 
 def to_blocks(maps: Tensor, lanes: int) -> Tensor:
     """(B, C, H, W) -> [B][C / lanes][H][W][lanes], (B, C * H * W)."""
-    by_pixels = maps.float().permute(0, 2, 3, 1).unflatten(3, (-1, lanes))  # autocast makes halves of them
+    by_pixels = maps.permute(0, 2, 3, 1).unflatten(3, (-1, lanes))
     return by_pixels.permute(0, 3, 1, 2, 4).reshape(len(maps), -1).contiguous()
 
 
@@ -175,4 +182,5 @@ def from_blocks(blocks: Tensor, channels: int, lanes: int) -> Tensor:
 
 
 def _pointers(*tensors: Tensor) -> list[int]:
+    assert all(one.dtype == torch.float32 and one.is_contiguous() for one in tensors)
     return [one.data_ptr() for one in tensors]

@@ -109,6 +109,7 @@ def _memory(count: int, floats: int, spare: list[Tensor] | None) -> Tensor:
     return lent
 
 
+@torch.autocast("cpu", enabled=False)
 def pack(parameters: Sequence[Tensor], lanes: int) -> Tensor:
     """All parameters in a row as trunk.cpp reads them: the input's three, then weights, bias, gamma, beta, tau a layer."""
     row = []
@@ -132,6 +133,7 @@ def is_tiled(shape: Sequence[int]) -> bool:
     return shape[0] == shape[1]
 
 
+@torch.autocast("cpu", enabled=False)
 def pack_filter(weights: Tensor, lanes: int) -> Tensor:
     """(outputs, inputs, 3, 3) -> [output pair][input block][tap][input][output of the pair], flat.
 
@@ -154,6 +156,7 @@ def pack_turned(weights: Tensor, lanes: int) -> Tensor:
     return pack_filter(turned.flip(2, 3) if is_tiled(weights.shape) else turned, lanes)
 
 
+@torch.autocast("cpu", enabled=False)
 def unpack_filter(row: Tensor, shape: Sequence[int], lanes: int) -> Tensor:
     """From the gradient of what `pack_filter` made to that of the filter."""
     outputs, inputs = shape[:2]
@@ -178,9 +181,7 @@ def unpack(row: Tensor, parameters: list[Tensor], lanes: int) -> list[Tensor]:
     """The inverse of `pack`, for gradients."""
     gradients, start = [], 0
     for parameter in parameters:
-        count = max(
-            4 * parameter.numel() if parameter.ndim == 4 and is_tiled(parameter.shape) else parameter.numel(), lanes
-        )
+        count = packed_size(parameter, lanes)
         part, start = row[start : start + count], start + count
         if parameter.ndim == 4:
             part = unpack_filter(part, parameter.shape, lanes)

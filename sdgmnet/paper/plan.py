@@ -322,8 +322,14 @@ def _result(
         seconds_per_iteration=seconds / steps if steps else 0.0,
         diverged=diverged,
         powers=powers_of(folder / "log.jsonl"),
-        data=one.fingerprints(),
+        data=trained_with(folder, one),
     )
+
+
+def trained_with(folder: Path, one: Planned) -> dict[str, dict[str, str]]:
+    """Fingerprints of the sets that the run was begun with, wherever that was: as `train` wrote them."""
+    known = dict(read_record(folder / "data.json", [(str, str)]))
+    return {part: {name: known[name] for name in sets} for part, sets in one.fingerprints().items()}
 
 
 def powers_of(log: Path) -> list[list[float]]:
@@ -338,8 +344,8 @@ def made_elsewhere(runs: Sequence[Planned], results: Sequence[Result]) -> str:
     if not any(known.values()):
         return ""
     return (
-        f" {sum(known.values())} of the {len(known)} runs had sets that were cut anew from the same photos with the same "
-        "options, on another machine, whose patches differ by rounding."
+        f" {sum(known.values())} of the {len(known)} runs had sets cut from the same photos with the same options at another "
+        "time, which are not these to the bit."
     )
 
 

@@ -45,6 +45,7 @@ def choose_chunk(engine: Engine, device: torch.device) -> int | None:
 
 
 def build_trunk(encoder: Encoder, engine: str, recompute: bool = False) -> Trunk:
+    """The encoder's trunk by that engine. Of an encoder that looks across the batch, it wants whole sides."""
     if isinstance(encoder, L2Net):  # with BatchNorm that ranks share, only torch has it
         is_native = engine == "native" and batchnorm.is_available(encoder)
         return partial(batchnorm.trunk, encoder) if is_native else encoder.trunk

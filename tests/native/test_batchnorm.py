@@ -8,12 +8,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sdgmnet.data.sources import with_pairs
+from sdgmnet.distributed import ALONE
 from sdgmnet.encoders import L2Net, SDGMNet
 from sdgmnet.inference import describe_patches
-from sdgmnet.native import batchnorm, build
+from sdgmnet.native import batchnorm
 from sdgmnet.native.build import library
+from sdgmnet.synchronised import synchronise_batchnorm
+from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.engine import build_trunk
+from sdgmnet.training.run import evaluate, start
 from sdgmnet.training.step import dropout_masks, encode_sides
+from tests.conftest import blob_patches
 from tests.native.test_trunk import older_processor
 
 __all__ = ["older_processor"]
@@ -63,7 +69,7 @@ def test_values_moments_and_gradients_are_those_of_float64(encoder: L2Net, count
 
 def test_gradients_to_rounding(encoder: L2Net) -> None:
     """Against float64 layers whose ReLU lets through what the native one did: then nothing hangs on the sign of a rounding."""
-    lanes = build.library().sdgmnet_lanes()  # type: ignore[union-attr]
+    lanes = batchnorm.needed_library().sdgmnet_lanes()
     convolutions = [one for one in encoder.middle if isinstance(one, nn.Conv2d)]
     norms = [one for one in encoder.middle if isinstance(one, nn.BatchNorm2d)][:-1]
     first = encoder.first(encoder.standardise(torch.rand(9, 1, 32, 32))).detach().requires_grad_()
@@ -108,6 +114,8 @@ def test_it_learns_from_whole_sides_as_the_plain_step_does(encoder: L2Net) -> No
             for one, other in zip(mine, theirs, strict=True):
                 assert (one.descriptors - other.descriptors).abs().max() < 2e-5
                 assert len(one.maps) == len(other.maps) == (2 if with_maps else 0)
+                for own, plain in zip(one.maps, other.maps, strict=True):
+                    torch.testing.assert_close(own, plain, rtol=1e-4, atol=1e-4)
             for name, buffer in encoder.named_buffers():
                 torch.testing.assert_close(buffer, twin.get_buffer(name), rtol=1e-4, atol=1e-6)
 
@@ -137,9 +145,56 @@ def test_only_what_it_was_written_for(encoder: L2Net) -> None:
     hooked = copy.deepcopy(encoder)
     hooked.middle[1].register_forward_hook(lambda *_: None)
     assert not batchnorm.is_available(hooked)
-    other = copy.deepcopy(encoder)
-    other.middle[3] = nn.Tanh()
-    assert not batchnorm.is_available(other) and build_trunk(other, "native") == other.trunk
+    for place, module in (
+        (3, nn.Tanh()),
+        (1, nn.Conv2d(32, 32, 3, padding=1)),  # with a bias
+        (1, nn.Conv2d(32, 32, 5, padding=2, bias=False)),
+        (2, nn.BatchNorm2d(32, affine=False, momentum=0.2)),
+        (2, nn.BatchNorm2d(32, affine=False, track_running_stats=False)),
+    ):
+        other = copy.deepcopy(encoder)
+        other.middle[place] = module
+        assert not batchnorm.is_available(other) and build_trunk(other, "native") == other.trunk
+
+
+def test_frozen_moments_stay(encoder: L2Net) -> None:
+    """A BatchNorm in eval mode takes and leaves its running moments, as torch's does."""
+    encoder.middle[5].eval()
+    patches, keep = torch.rand(4, 1, 32, 32), torch.ones(4, *encoder.feature_shape, dtype=torch.bool)
+    twin = copy.deepcopy(encoder)
+    assert torch.equal(build_trunk(encoder, "native")(patches, keep)[0], twin.trunk(patches, keep)[0])
+    assert torch.equal(encoder.middle[5].running_mean, torch.zeros(64))
+
+
+def test_autocast_changes_nothing(encoder: L2Net) -> None:
+    patches = np.random.default_rng(0).integers(256, size=(5, 32, 32), dtype=np.uint8)
+    for model in (encoder, SDGMNet().train()):
+        plain = describe_patches(model, patches, engine="native")
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            inside = describe_patches(model, patches, engine="native")
+        np.testing.assert_allclose(inside, plain, atol=1e-2)  # the last convolution of SDGMNet is torch's
+    pixels, keep = torch.rand(5, 1, 32, 32), torch.ones(5, *encoder.feature_shape, dtype=torch.bool)
+    twin = copy.deepcopy(encoder)
+    outside, _ = build_trunk(encoder, "native")(pixels, keep)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        within, _ = build_trunk(twin, "native")(pixels, keep)
+    for features in (outside, within):
+        features.sum().backward()
+    for one, other in zip(encoder.parameters(), twin.parameters(), strict=True):
+        assert one.grad is None or torch.equal(one.grad, other.grad)  # type: ignore[arg-type]
+
+
+def test_ranks_that_share_batchnorm_evaluate_by_torch(encoder: L2Net) -> None:
+    """The configuration says native, as that of a run that was begun alone; BatchNorm of several ranks has no native form."""
+    run = start(
+        TrainConfig(encoder="l2net", loss="hardnet-original", batch_size=4, engine="native"), [blob_patches(20, 3, 0)]
+    )
+    for name, child in run.encoder.named_children():
+        if name != "norm":
+            setattr(run.encoder, name, synchronise_batchnorm(child, ALONE))
+    assert build_trunk(run.encoder, "native") == run.encoder.trunk
+    test = with_pairs(blob_patches(20, 3, 1))
+    assert 0 <= evaluate(run, [test])["mean"] <= 1
 
 
 def test_what_is_not_finite_is_not_hidden(encoder: L2Net) -> None:
@@ -152,3 +207,5 @@ def test_what_is_not_finite_is_not_hidden(encoder: L2Net) -> None:
 @pytest.mark.usefixtures("older_processor")
 def test_older_processors_too(encoder: L2Net) -> None:
     test_values_moments_and_gradients_are_those_of_float64(encoder, count=5, threads=2)
+    encoder.zero_grad()
+    test_gradients_to_rounding(encoder)

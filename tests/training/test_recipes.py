@@ -15,6 +15,7 @@ from sdgmnet.encoders import L2Net
 from sdgmnet.errors import InputError
 from sdgmnet.resampling import halve
 from sdgmnet.training.config import TrainConfig
+from sdgmnet.training.engine import choose_engine
 from sdgmnet.training.log import read_log
 from sdgmnet.training.loop import train
 from sdgmnet.training.recipes import RECIPES, settings_of
@@ -112,7 +113,7 @@ def test_every_method_trains(name: str, preset: str, blobs: PatchSet, other_blob
         expected = halve(torch.from_numpy(blobs.patches.mean(axis=0, keepdims=True)))[0] / 255
         assert torch.allclose(encoder.mean_image.double(), expected, atol=1e-6)
     saved = TrainConfig.load(tmp_path / "run/config.json")
-    assert saved.engine == ("eager" if config.encoder != "sdgmnet" else saved.engine)
+    assert saved.engine == choose_engine("auto", torch.device("cpu"), config.encoder)
 
 
 def test_what_is_typed_goes_before_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
