@@ -253,7 +253,7 @@ def test_the_command_by_two_ranks(
     folders = tuple(str(tmp_path / one.name) for one in (blobs, other_blobs))
     config = TrainConfig(
         data=folders, holdout=(other_blobs.name,), iterations=8, batch_size=8, seed=3, threads=1, evaluations=2,
-        evaluation_pairs=60, checkpoint_every=3, learning_rate=0.05, decay=0.9,
+        evaluation_pairs=60, checkpoint_every=3, learning_rate=0.005, decay=0.9,
     )  # fmt: skip
     config.save(tmp_path / "given.json")
     (tmp_path / "own.py").write_text(OWN_LOSS)

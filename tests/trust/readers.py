@@ -466,6 +466,7 @@ def make_texts_of_runs(folder: Path) -> None:
         "checkpoints": [{"step": 1, "fpr95": {"a": 0.1}}],
         "seconds_per_iteration": 0.1,
         "diverged": None,
+        "powers": [[1, 3.5, 4.5]],
     }
     Result(**{field.name: made.get(field.name, {"a": 1}) for field in dataclasses.fields(Result)}).save(folder)
 
