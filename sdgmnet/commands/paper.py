@@ -110,6 +110,8 @@ class Table1Arguments(PlanArguments):
     """Trainings of each method on each group."""
     best_seeds: int = 2
     """The same for the three methods that turn out best, by their last checkpoints on all test pairs."""
+    finished: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Train nothing: the table of the runs that are finished, with a dash for every other."""
 
 
 def table1(words: list[str]) -> None:
@@ -122,11 +124,14 @@ def table1(words: list[str]) -> None:
     learned = [name for name in methods if METHODS[name].recipe is not None]
     runs = _table1_runs(learned, groups, budget, range(arguments.seeds))
     more = range(arguments.seeds, max(arguments.seeds, arguments.best_seeds))
-    if more and learned:
+    if more and learned and not arguments.finished:
         count = len(more) * min(first.BEST_ROWS, len(learned)) * len(groups)
         say(console, f"After these, {count} runs more: further seeds of the three best methods.")
     if arguments.plan:
         only_plan(runs, out, console)
+        return
+    if arguments.finished:
+        table1_so_far(arguments, groups, learned)
         return
     found = run_plan(runs, out, describe_with, console)
     results = keyed(runs, found)
@@ -139,6 +144,22 @@ def table1(words: list[str]) -> None:
     if "sift" in methods:
         lines.insert(0, first.fixed_line("sift", sift_scores(groups, out, console), groups))
     deliver_table1(arguments, groups, lines, made_elsewhere(runs, found))
+
+
+def table1_so_far(arguments: Table1Arguments, groups: Sequence[Group], learned: Sequence[str]) -> None:
+    budget, out = arguments.budget(), arguments.out
+    runs = _table1_runs(learned, groups, budget, range(arguments.seeds))
+    more = _table1_runs(learned, groups, budget, range(arguments.seeds, max(arguments.seeds, arguments.best_seeds)))
+    done = [(one, result) for one in (*runs, *more) if (result := one.result(out)) is not None]
+    if not done:
+        raise InputError(f"{out} holds no finished run of this table yet: leave --finished out to train them.")
+    results = keyed(*zip(*done, strict=True))
+    lines = [first.learned_line(name, results, groups) for name in learned]
+    if "sift" in arguments.methods:
+        lines.insert(0, first.fixed_line("sift", sift_scores(groups, out, Console(stderr=True)), groups))
+    missing = sum(one.result(out) is None for one in runs)
+    state = f" Not whole yet: {missing} of the {len(runs)} runs of the first seeds are missing." if missing else ""
+    deliver_table1(arguments, groups, lines, made_elsewhere(*zip(*done, strict=True)) + state)
 
 
 def deliver_table1(

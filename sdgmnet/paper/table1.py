@@ -161,7 +161,8 @@ def draw_table1(lines: Sequence[Line], path: Path, data: str) -> list[Path]:
                     if way == "last ten" and len(values) > 1:
                         ours.plot([values.min(), values.max()], [place, place], color=colour, linewidth=2, alpha=0.5)
             if not line.means["last ten"]:
-                ours.text(0.5, place, "diverged", transform=ours.get_yaxis_transform(), ha="center", va="center")
+                state = "diverged" if line.diverged else "not finished"
+                ours.text(0.5, place, state, transform=ours.get_yaxis_transform(), ha="center", va="center")
         for axis, title in ((ours, f"here: {data}"), (theirs, "paper: PhotoTour, best epoch, mean of cells")):
             _finish(axis, lines, title)
         theirs.tick_params(labelleft=False)

@@ -48,6 +48,13 @@ def test_table1_from_folders_to_files_and_again_without_training(
     printed = capsys.readouterr()
     assert "all done before" in printed.err and json.loads(printed.out) == content
 
+    more = ["paper", "table1", *words(folders, tmp_path / "out", "--methods", "tfeat", "hardnet", "--finished")]
+    assert main(more) == 0 and len(list((tmp_path / "out/runs").glob("*/result.json"))) == 3
+    so_far = (tmp_path / "out/table1.md").read_text()
+    assert "Not whole yet: 3 of the 6 runs" in so_far and "| HardNet | - | - | - | 0 |" in so_far
+    assert main(["paper", "table1", *words(folders, tmp_path / "none", "--methods", "tfeat", "--finished")]) == 2
+    assert "no finished run" in capsys.readouterr().err and not (tmp_path / "none").exists()
+
 
 def test_figures_of_sdgmnets_runs(folders: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
