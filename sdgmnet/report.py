@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +34,19 @@ def counting_bar(console: Console) -> Progress:
         TimeRemainingColumn(),
         console=console,
     )
+
+
+def tracker(bars: Progress) -> Callable[[Iterable[Any], str, int], Iterator[Any]]:
+    """For a loop inside a loop: passes an iterable on and shows a bar for it while it lasts."""
+
+    def track(iterable: Iterable[Any], doing: str, total: int) -> Iterator[Any]:
+        bar = bars.add_task(doing, total=total)
+        for one in iterable:
+            yield one
+            bars.advance(bar)
+        bars.remove_task(bar)
+
+    return track
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -1,7 +1,7 @@
 """`sdgmnet evaluate hpatches`."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,7 +20,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.handcrafted import SIFT_VARIANT
 from sdgmnet.html import write_page
 from sdgmnet.paper.figures import draw_fig4
-from sdgmnet.report import Section, counting_bar, deliver_sections
+from sdgmnet.report import Section, counting_bar, deliver_sections, tracker
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,6 @@ def main(words: list[str]) -> None:
     demand_labels(contenders)
     cache = arguments.cache or (arguments.out / "cache" if arguments.out is not None else None)
     with counting_bar(Console(stderr=True)) as bars:
-
-        def track(iterable: Iterable[Any], doing: str, total: int) -> Iterator[Any]:
-            bar = bars.add_task(doing, total=total)
-            for one in iterable:
-                yield one
-                bars.advance(bar)
-            bars.remove_task(bar)
-
         report = benchmark.compare(
             contenders,
             [identity(text) for text in arguments.contenders],
@@ -82,7 +74,7 @@ def main(words: list[str]) -> None:
             cache=cache,
             pairs=arguments.pairs,
             csv=arguments.csv,
-            track=track,
+            track=tracker(bars),
         )
     for sentence in remarks(report):
         print(f"sdgmnet: {sentence}", file=sys.stderr)

@@ -1,9 +1,9 @@
 """`sdgmnet paper fig6a | fig6b | fig6c | fig7 | reproducibility | table2-4`: figures and tables of SDGMNet's own runs."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
@@ -18,7 +18,7 @@ from sdgmnet.paper.captions import caption_of_run
 from sdgmnet.paper.groups import Group, find_group
 from sdgmnet.paper.plan import Planned, made_elsewhere, plan_method, run_plan
 from sdgmnet.paper.results import Result
-from sdgmnet.report import Section, counting_bar
+from sdgmnet.report import Section, counting_bar, tracker
 
 TOP_TEN = "the mean of a run's ten best checkpoints, chosen on the test pairs (the paper's way)"
 
@@ -264,14 +264,6 @@ def measure_alphas(arguments: Fig7Arguments, root: Path, runs: Sequence[Planned]
         if not file.exists():
             raise InputError(f"{file} is gone: move its folder away, and the same command trains it again.")
     with counting_bar(Console(stderr=True)) as bars:
-
-        def track(iterable: Iterable[Any], doing: str, total: int) -> Iterator[Any]:
-            bar = bars.add_task(doing, total=total)
-            for one in iterable:
-                yield one
-                bars.advance(bar)
-            bars.remove_task(bar)
-
         report = compare(
             [parse_contender(str(file))._replace(label=one.method) for one, file in zip(runs, files, strict=True)],
             [identity(str(file)) for file in files],
@@ -279,7 +271,7 @@ def measure_alphas(arguments: Fig7Arguments, root: Path, runs: Sequence[Planned]
             split=arguments.split,
             cache=arguments.out / "hpatches-cache",
             pairs=arguments.pairs,
-            track=track,
+            track=tracker(bars),
         )
     found = {
         one.config.alpha: {task: {"map": headline(rows, task), "delta": gap(rows, task)} for task in TASKS}

@@ -13,7 +13,7 @@ from sdgmnet.paper.methods import ABLATION, METHODS
 from sdgmnet.paper.plan import Budget, Planned, plan_method, plan_run
 from sdgmnet.paper.printed import POWER_RATIOS, TABLE1
 from sdgmnet.paper.printing import COLUMN, printed, save_print
-from sdgmnet.paper.results import WAY_NAMES, WAYS, Result
+from sdgmnet.paper.results import WAY_NAMES, WAYS, Result, number
 
 LATE = 0.9  # a run is in its last tenth
 SDGMNET = "af+pa"
@@ -69,18 +69,11 @@ def scores_of(runs: Sequence[Planned], results: Sequence[Result]) -> dict[str, S
 
 def score_table(scores: Mapping[str, Score]) -> tuple[list[str], list[list[str]]]:
     """The paper's Fig. 6 (c) prints no numbers; three of its ten are rows of Table 1."""
-
-    def number(values: Sequence[float]) -> str:
-        if not values:
-            return "diverged"
-        spread = f" ± {100 * np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
-        return f"{100 * np.mean(values):.2f}{spread}"
-
     in_table1 = {SDGMNET: "sdgmnet", **{name: name for name in DASHED}}
     body = [
         [
             one.label,
-            *(number(one.ways[way]) for way in WAYS),
+            *(number(one.ways[way], diverged=True) for way in WAYS),
             str(len(one.ways["last"])),
             f"{TABLE1[in_table1[name]].mean:.2f}" if name in in_table1 else "-",
         ]

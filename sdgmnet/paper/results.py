@@ -96,6 +96,14 @@ def last(result: Result, tests: Sequence[Group]) -> Cells:
     return by_group(result.last, tests)
 
 
+def number(values: Sequence[float], diverged: bool) -> str:
+    """In per cent, with the standard deviation where there are several seeds."""
+    if not values:
+        return "diverged" if diverged else "-"
+    spread = f" ± {100 * np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
+    return f"{100 * np.mean(values):.2f}{spread}"
+
+
 def _average(many: Sequence[Cells]) -> Cells:
     return {name: float(np.mean([cells[name] for cells in many])) for name in many[0]}
 

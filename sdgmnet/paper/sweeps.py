@@ -14,7 +14,7 @@ from sdgmnet.paper.figures import new_figure
 from sdgmnet.paper.groups import Group
 from sdgmnet.paper.plan import Budget, Planned, plan_run
 from sdgmnet.paper.printing import COLUMN, PAGE, printed, save_print
-from sdgmnet.paper.results import Cells, Result, last, last_ten, mean_of, top_ten
+from sdgmnet.paper.results import Cells, Result, last, last_ten, mean_of, number, top_ten
 
 # The paper gives its ranges in the figure only; its text names m = 0.6 and 0.7, α = 0.9 and 1.
 MARGINS = (0.0, 0.3, 0.5, 0.6, 0.7)
@@ -59,14 +59,8 @@ def curve_of(setting: str, runs: Sequence[Planned], results: Sequence[Result]) -
 
 
 def sweep_table(curves: Mapping[str, Curve]) -> tuple[list[str], list[list[str]]]:
-    def number(values: Sequence[float]) -> str:
-        if not values:
-            return "diverged"
-        spread = f" ± {100 * np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
-        return f"{100 * np.mean(values):.2f}{spread}"
-
     body = [
-        [f"{SYMBOLS[setting]} = {value:g}", *(number(scores[way]) for way in WAYS)]
+        [f"{SYMBOLS[setting]} = {value:g}", *(number(scores[way], diverged=True) for way in WAYS)]
         for setting, curve in curves.items()
         for value, scores in curve.items()
     ]

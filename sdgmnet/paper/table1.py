@@ -16,7 +16,7 @@ from sdgmnet.paper.groups import Group
 from sdgmnet.paper.methods import METHODS
 from sdgmnet.paper.printed import TABLE1, TABLE1_COLUMNS
 from sdgmnet.paper.printing import PAGE, printed, save_print
-from sdgmnet.paper.results import WAYS, Cells, Result
+from sdgmnet.paper.results import WAYS, Cells, Result, number
 
 Key = tuple[str, str, int]  # method, group trained on, seed
 MARKERS = {"best": "<", "last ten": "o", "last": "|"}
@@ -73,14 +73,6 @@ def best_methods(lines: Sequence[Line], count: int = BEST_ROWS) -> list[str]:
     """Learned methods by their last checkpoints, the ones that see all test pairs; one that diverged is in no rank."""
     ranked = [line for line in lines if METHODS[line.method].recipe is not None and line.means["last"]]
     return [line.method for line in sorted(ranked, key=lambda line: float(np.mean(line.means["last"])))[:count]]
-
-
-def number(values: Sequence[float], diverged: bool = False) -> str:
-    """In per cent, with the standard deviation where there are several seeds."""
-    if not values:
-        return "diverged" if diverged else "-"
-    spread = f" ± {100 * np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
-    return f"{100 * np.mean(values):.2f}{spread}"
 
 
 def summary_table(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
