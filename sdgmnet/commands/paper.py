@@ -60,6 +60,8 @@ class PlanArguments:
     """Test pairs, of all scenes together, to evaluate each checkpoint on; small: 4000, full: all."""
     plan: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print what would be trained and how long it would take, and do nothing."""
+    finished: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Train nothing: what the finished runs give so far."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print JSON instead of tables."""
 
@@ -111,8 +113,6 @@ class Table1Arguments(PlanArguments):
     """Trainings of each method on each group."""
     best_seeds: int = 2
     """The same for the three methods that turn out best, by their last checkpoints on all test pairs."""
-    finished: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Train nothing: the table of the runs that are finished, with a dash for every other."""
 
 
 def table1(words: list[str]) -> None:
@@ -151,16 +151,21 @@ def table1_so_far(arguments: Table1Arguments, groups: Sequence[Group], learned: 
     budget, out = arguments.budget(), arguments.out
     runs = _table1_runs(learned, groups, budget, range(arguments.seeds))
     more = _table1_runs(learned, groups, budget, range(arguments.seeds, max(arguments.seeds, arguments.best_seeds)))
-    done = [(one, result) for one in (*runs, *more) if (result := one.result(out)) is not None]
-    if not done:
-        raise InputError(f"{out} holds no finished run of this table yet: leave --finished out to train them.")
-    results = keyed(*zip(*done, strict=True))
+    done, found = finished_runs([*runs, *more], out)
+    results = keyed(done, found)
     lines = [first.learned_line(name, results, groups) for name in learned]
     if "sift" in arguments.methods:
         lines.insert(0, first.fixed_line("sift", sift_scores(groups, out, Console(stderr=True)), groups))
-    missing = sum(one.result(out) is None for one in runs)
+    missing = len(runs) - len([one for one in done if one.config.seed < arguments.seeds])
     state = f" Not whole yet: {missing} of the {len(runs)} runs of the first seeds are missing." if missing else ""
-    deliver_table1(arguments, groups, lines, made_elsewhere(*zip(*done, strict=True)) + state)
+    deliver_table1(arguments, groups, lines, made_elsewhere(done, found) + state)
+
+
+def finished_runs(runs: Sequence[Planned], out: Path) -> tuple[list[Planned], list[Result]]:
+    known = [(one, result) for one in runs if (result := one.result(out)) is not None]
+    if not known:
+        raise InputError(f"{out} holds no finished run of this plan yet: leave --finished out to train them.")
+    return [one for one, _ in known], [result for _, result in known]
 
 
 def deliver_table1(

@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import tyro
 from rich.console import Console
 
 from sdgmnet.benchmarks.hpatches import TASKS, compare, gap, headline
-from sdgmnet.commands.paper import PlanArguments, deliver_paper, describe_with, only_plan
+from sdgmnet.commands.paper import PlanArguments, deliver_paper, describe_with, finished_runs, only_plan
 from sdgmnet.contenders import identity, parse_contender
 from sdgmnet.data.hpatches_tasks import PAIRS
 from sdgmnet.errors import InputError
 from sdgmnet.paper import ablation, checkpoints, stages, sweeps
 from sdgmnet.paper.captions import caption_of_run
 from sdgmnet.paper.groups import Group, find_group
-from sdgmnet.paper.plan import Planned, made_elsewhere, plan_method, run_plan
+from sdgmnet.paper.plan import Planned, made_elsewhere, plan_method, run_plan, unique_runs
 from sdgmnet.paper.results import Result
 from sdgmnet.report import Section, counting_bar, tracker
 
@@ -57,13 +57,27 @@ def demand_seeds(seeds: int) -> None:
         raise InputError(f"--seeds must be at least 1, not {seeds}.")
 
 
-def results_of(arguments: RunsArguments, runs: Sequence[Planned]) -> list[Result] | None:
+class Done(NamedTuple):
+    """Runs that have a result, their results, and sentences about them for the caption."""
+
+    runs: list[Planned]
+    results: list[Result]
+    remarks: str
+
+
+def carried_out(arguments: RunsArguments, planned: Sequence[Planned]) -> Done | None:
     """None where only the plan was asked for."""
     console = Console(stderr=True)
     if arguments.plan:
-        only_plan(runs, arguments.out, console)
+        only_plan(planned, arguments.out, console)
         return None
-    return run_plan(runs, arguments.out, describe_with, console)
+    if not arguments.finished:
+        runs, results = list(planned), run_plan(planned, arguments.out, describe_with, console)
+        return Done(runs, results, made_elsewhere(runs, results))
+    runs, results = finished_runs(planned, arguments.out)
+    missing = len(unique_runs(planned)) - len(unique_runs(runs))
+    state = f" Not whole yet: {missing} of the {len(unique_runs(planned))} runs are missing." if missing else ""
+    return Done(runs, results, made_elsewhere(runs, results) + state)
 
 
 def diverged(results: Sequence[Result]) -> list[str]:
@@ -81,13 +95,14 @@ class Fig6aArguments(RunsArguments):
 def fig6a(words: list[str]) -> None:
     arguments = tyro.cli(Fig6aArguments, prog="sdgmnet paper fig6a", args=words)
     groups, trained = arguments.opened_with_trained()
-    runs = [plan_method("sdgmnet", group, groups, arguments.budget(), 0) for group in trained]
-    results = results_of(arguments, runs)
-    if results is None:
+    planned = [plan_method("sdgmnet", group, groups, arguments.budget(), 0) for group in trained]
+    done = carried_out(arguments, planned)
+    if done is None:
         return
+    runs, results, remarks = done
     curves = checkpoints.curves_of(runs, results)
     caption = arguments.caption("SDGMNet's checkpoints: mean over the test groups.", groups, trained)
-    caption += made_elsewhere(runs, results)
+    caption += remarks
     sections = [
         Section("Fig. 6 (a)", caption, *checkpoints.fig6a_table(curves)),
         Section("As printed in the paper (Table 1)", checkpoints.BEST_NOTE, *checkpoints.printed_best()),
@@ -113,13 +128,16 @@ def reproducibility(words: list[str]) -> None:
     demand_seeds(arguments.seeds)
     groups, trained = arguments.opened_with_trained()
     budget = arguments.budget()
-    runs = [plan_method("sdgmnet", group, groups, budget, seed) for seed in range(arguments.seeds) for group in trained]
-    results = results_of(arguments, runs)
-    if results is None:
+    planned = [
+        plan_method("sdgmnet", group, groups, budget, seed) for seed in range(arguments.seeds) for group in trained
+    ]
+    done = carried_out(arguments, planned)
+    if done is None:
         return
+    runs, results, remarks = done
     spread = checkpoints.spread_of(runs, results)
     caption = arguments.caption(f"SDGMNet, {TOP_TEN}.", groups, trained, arguments.seeds)
-    caption += made_elsewhere(runs, results)
+    caption += remarks
     sections = [
         Section("Reproducibility", caption, *checkpoints.spread_table(spread)),
         Section("As printed in the paper (Section V-A)", "PhotoTour, full trainings.", *checkpoints.printed_spread()),
@@ -148,14 +166,15 @@ def fig6c(words: list[str]) -> None:
     arguments = tyro.cli(Fig6cArguments, prog="sdgmnet paper fig6c", args=words)
     demand_seeds(arguments.seeds)
     groups, trained = arguments.opened_with_trained(everywhere=arguments.scale == "full")
-    runs = ablation.ablation_runs(trained, groups, arguments.budget(), arguments.seeds)
-    results = results_of(arguments, runs)
-    if results is None:
+    planned = ablation.ablation_runs(trained, groups, arguments.budget(), arguments.seeds)
+    done = carried_out(arguments, planned)
+    if done is None:
         return
-    scores = ablation.scores_of(runs, results)
+    runs, results, remarks = done
+    scores = ablation.scores_of(runs, results, len(trained))
     ratios, late = (ablation.power_ratios(runs, results, since) for since in (None, ablation.LATE))
     what = f"Mean over all train→test cells. {ablation.DASHED_NOTE}"
-    caption = arguments.caption(what, groups, trained, arguments.seeds) + made_elsewhere(runs, results)
+    caption = arguments.caption(what, groups, trained, arguments.seeds) + remarks
     sections = [
         Section("Fig. 6 (c): ablation", caption, *ablation.score_table(scores)),
         Section(
@@ -192,17 +211,18 @@ def fig6b(words: list[str]) -> None:
     demand_seeds(arguments.seeds)
     groups, group = arguments.opened_with_one_trained()
     budget = arguments.budget()
-    runs = [
+    planned = [
         one
         for setting, values in (("margin", arguments.margins), ("alpha", arguments.alphas))
         for one in sweeps.sweep_runs(setting, values, group, groups, budget, arguments.seeds)
     ]
-    results = results_of(arguments, runs)
-    if results is None:
+    done = carried_out(arguments, planned)
+    if done is None:
         return
+    runs, results, remarks = done
     curves = {setting: sweeps.curve_of(setting, runs, results) for setting in ("margin", "alpha")}
     caption = arguments.caption("Mean over the test groups.", groups, [group], arguments.seeds)
-    caption += made_elsewhere(runs, results)
+    caption += remarks
     section = Section(
         "Fig. 6 (b): margin and attenuation", f"{caption} Top ten: {TOP_TEN}.", *sweeps.sweep_table(curves)
     )
@@ -239,10 +259,11 @@ def fig7(words: list[str]) -> None:
             "--hpatches needs a folder of HPatches' strips: the release, or what sdgmnet data hpatches makes."
         )
     groups, group = arguments.opened_with_one_trained()
-    runs = sweeps.sweep_runs("alpha", arguments.alphas, group, groups, arguments.budget(), 1)
-    results = results_of(arguments, runs)
-    if results is None:
+    planned = sweeps.sweep_runs("alpha", arguments.alphas, group, groups, arguments.budget(), 1)
+    done = carried_out(arguments, planned)
+    if done is None:
         return
+    runs, results, remarks = done
     usable = [one for one, result in zip(runs, results, strict=True) if result.diverged is None]
     if not usable:
         raise InputError(f"no run came to its end, so there is nothing to measure ({'; '.join(diverged(results))}).")
@@ -250,7 +271,7 @@ def fig7(words: list[str]) -> None:
     caption = (
         f"mAP and ΔmAP (easy less tough) in %, higher mAP is better; last checkpoints. {note} "
         f"{arguments.data_sentence(groups)} Trained on {group.name}. {arguments.budget().sentence()}."
-        f"{made_elsewhere(runs, results)}"
+        f"{remarks}"
     )
     section = Section("Fig. 7: attenuation on HPatches", caption, *sweeps.accuracy_table(found))
     content = {"caption": caption, "alphas": [{"alpha": alpha, **tasks} for alpha, tasks in found.items()]}

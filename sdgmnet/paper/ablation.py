@@ -1,5 +1,6 @@
 """Fig. 6 (c): four self weights with and without power adjustment, and the ratios of powers of Section V-D."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,14 +45,14 @@ def ablation_runs(trained: Sequence[Group], groups: Sequence[Group], budget: Bud
     return runs
 
 
-def scores_of(runs: Sequence[Planned], results: Sequence[Result]) -> dict[str, Score]:
-    """By the runs' method names. A seed counts where none of its runs diverged."""
+def scores_of(runs: Sequence[Planned], results: Sequence[Result], groups: int) -> dict[str, Score]:
+    """By the runs' method names. A seed counts where its runs on all groups came to their end."""
     found: dict[str, Score] = {}
     for method in dict.fromkeys(one.method for one in runs):
         mine = [(one, result) for one, result in zip(runs, results, strict=True) if one.method == method]
-        broken = {one.config.seed for one, result in mine if result.diverged is not None}
+        whole = Counter(one.config.seed for one, result in mine if result.diverged is None)
         ways: dict[str, list[float]] = {way: [] for way in WAYS}
-        for seed in sorted({one.config.seed for one, _ in mine} - broken):
+        for seed in sorted(seed for seed, count in whole.items() if count == groups):
             for way, score in WAYS.items():
                 cells = [
                     value
@@ -73,7 +74,7 @@ def score_table(scores: Mapping[str, Score]) -> tuple[list[str], list[list[str]]
     body = [
         [
             one.label,
-            *(number(one.ways[way], diverged=True) for way in WAYS),
+            *(number(one.ways[way], bool(one.diverged)) for way in WAYS),
             str(len(one.ways["last"])),
             f"{TABLE1[in_table1[name]].mean:.2f}" if name in in_table1 else "-",
         ]
@@ -134,6 +135,10 @@ def content(
     }
 
 
+def _percent(score: Score | None) -> list[float]:
+    return [] if score is None else [100 * one for one in score.ways["last"]]
+
+
 def draw_fig6c(scores: Mapping[str, Score], path: Path) -> list[Path]:
     """Bars of the mean over the seeds, a dot a seed; HyNet and HardNet+FRN as dashed lines.
 
@@ -145,7 +150,7 @@ def draw_fig6c(scores: Mapping[str, Score], path: Path) -> list[Path]:
         values = []
         for place, kind in enumerate(ABLATION):
             for shift, adjustment, colour in ((-0.5, "-pa", "#bdbdbd"), (0.5, "+pa", COLOURS["sdgmnet"])):
-                found = [100 * one for one in scores[f"{kind}{adjustment}"].ways["last"]]
+                found = _percent(scores.get(f"{kind}{adjustment}"))
                 if found:
                     axis.bar(
                         place + shift * width, np.mean(found), width, color=colour, edgecolor="#4d4d4d", linewidth=0.6
@@ -153,7 +158,7 @@ def draw_fig6c(scores: Mapping[str, Score], path: Path) -> list[Path]:
                     axis.plot([place + shift * width] * len(found), found, "o", color="black", markersize=2.5)
                     values += found
         for name in DASHED:
-            found = [100 * one for one in scores[name].ways["last"]]
+            found = _percent(scores.get(name))
             if found:
                 axis.axhline(np.mean(found), color=COLOURS[name], linestyle="--", label=METHODS[name].label)
                 values += found

@@ -54,6 +54,8 @@ def test_table1_from_folders_to_files_and_again_without_training(
     assert "Not whole yet: 3 of the 6 runs" in so_far and "| HardNet | - | - | - | 0 |" in so_far
     assert main(["paper", "table1", *words(folders, tmp_path / "none", "--methods", "tfeat", "--finished")]) == 2
     assert "no finished run" in capsys.readouterr().err and not (tmp_path / "none").exists()
+    assert main(["paper", "fig6c", *words(folders, tmp_path / "out", "--finished")]) == 2
+    assert "no finished run" in capsys.readouterr().err
 
 
 def test_figures_of_sdgmnets_runs(folders: Path, tmp_path: Path) -> None:
@@ -65,6 +67,19 @@ def test_figures_of_sdgmnets_runs(folders: Path, tmp_path: Path) -> None:
     for name in ("fig6a", "fig6b", "reproducibility"):
         assert all((out / f"{name}.{kind}").exists() for kind in ("md", "json", "png", "pdf"))
     assert [one["value"] for one in json.loads((out / "fig6b.json").read_text())["alpha"]] == [0.9, 1.0]
+
+    assert main(["paper", "fig6b", *words(folders, out, "--finished")]) == 0
+    so_far = json.loads((out / "fig6b.json").read_text())
+    assert [one["value"] for one in so_far["margin"]] == [0.6, 0.7] and "6 of the 9 runs are missing" in so_far[
+        "caption"
+    ]
+    assert main(["paper", "fig6c", *words(folders, out, "--finished", "--train", "A", "B")]) == 0
+    scores = json.loads((out / "fig6c.json").read_text())["scores"]
+    assert scores["af+pa"]["fpr95"]["last"] == []  # of the two groups only A was trained on
+    assert main(["paper", "fig6c", *words(folders, out, "--finished")]) == 0
+    text = (out / "fig6c.md").read_text()
+    assert "9 of the 10 runs are missing" in text and "| &AF +PA |" in text and "| HyNet |" not in text
+    assert len(list((out / "runs").glob("*/result.json"))) == 3
 
 
 def test_the_ablation_the_attenuation_on_hpatches_and_the_stages(folders: Path, tmp_path: Path) -> None:

@@ -235,7 +235,7 @@ def test_a_method_that_diverges_is_a_result_too(
     assert "step 1 of 3: the loss is nan" in str(results[1].diverged) and str(tmp_path) not in str(results[1].diverged)
     run(two(groups), tmp_path)
     assert len(trainings) == 1
-    scores = scores_of(two(groups), results)
+    scores = scores_of(two(groups), results, 1)
     assert scores["tfeat"].ways["last"] == [] and len(scores["tfeat"].diverged) == 1
     expected = np.mean(list(last_ten(results[0], groups[1:]).values()))
     assert scores["sdgmnet"].ways["last ten"] == [pytest.approx(expected)]
