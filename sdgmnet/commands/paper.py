@@ -36,7 +36,7 @@ from sdgmnet.report import Section, markdown, print_table
 from sdgmnet.training.config import EPOCHS, PAPER_ITERATIONS
 
 SMALL = Budget(iterations=400, batch_size=256, checkpoints=20, checkpoint_pairs=4000)
-LESS_FOR_HYNET = " (HyNet: with a third of the learning rate, beyond which it collapses)"
+LESS_FOR_HYNET = " (HyNet: with a third of the learning rate, about the 1/Z of its paper that its code leaves out)"
 FULL = Budget(iterations=PAPER_ITERATIONS, batch_size=None, checkpoints=EPOCHS, checkpoint_pairs=None)
 
 
@@ -66,6 +66,8 @@ class PlanArguments:
     """Print JSON instead of tables."""
 
     def budget(self) -> Budget:
+        if self.plan and self.finished:
+            raise InputError("--plan is about what is missing, --finished about what is there: give one of them.")
         given = SMALL if self.scale == "small" else FULL
         for name in ("iterations", "batch_size", "checkpoint_pairs"):
             value = getattr(self, name)
@@ -151,7 +153,7 @@ def table1_so_far(arguments: Table1Arguments, groups: Sequence[Group], learned: 
     budget, out = arguments.budget(), arguments.out
     runs = _table1_runs(learned, groups, budget, range(arguments.seeds))
     more = _table1_runs(learned, groups, budget, range(arguments.seeds, max(arguments.seeds, arguments.best_seeds)))
-    done, found = finished_runs([*runs, *more], out)
+    done, found = finished_runs([*runs, *whole_seeds(more, out)], out) if learned else ([], [])
     results = keyed(done, found)
     lines = [first.learned_line(name, results, groups) for name in learned]
     if "sift" in arguments.methods:
@@ -159,6 +161,12 @@ def table1_so_far(arguments: Table1Arguments, groups: Sequence[Group], learned: 
     missing = len(runs) - len([one for one in done if one.config.seed < arguments.seeds])
     state = f" Not whole yet: {missing} of the {len(runs)} runs of the first seeds are missing." if missing else ""
     deliver_table1(arguments, groups, lines, made_elsewhere(done, found) + state)
+
+
+def whole_seeds(runs: Sequence[Planned], out: Path) -> list[Planned]:
+    """Of these only what is finished on every group: cells and their mean are then of the same seeds."""
+    missing = {(one.method, one.config.seed) for one in runs if one.result(out) is None}
+    return [one for one in runs if (one.method, one.config.seed) not in missing]
 
 
 def finished_runs(runs: Sequence[Planned], out: Path) -> tuple[list[Planned], list[Result]]:
@@ -188,7 +196,7 @@ def deliver_table1(
         "± is the standard deviation over the seeds.",
     ]
     caption = " ".join(sentence for sentence in sentences if sentence)
-    notes = [sentence for line in lines for sentence in line.diverged]
+    notes = [sentence for line in lines for sentence in line.notes]
     sections = [
         Section("Table 1: mean over all cells", caption, *first.summary_table(lines)),
         *(Section(f"Table 1: {WAY_NAMES[way]}", "", *first.way_table(lines, way, groups)) for way in WAYS),
@@ -239,9 +247,11 @@ def sift_scores(groups: Sequence[Group], out: Path, console: Console) -> Cells:
 
 
 def deliver_paper(
-    out: Path, name: str, results: Any, sections: Sequence[Section], as_json: bool, notes: Sequence[str] = ()
+    out: Path, name: str, results: dict[str, Any], sections: Sequence[Section], as_json: bool, notes: Sequence[str] = ()
 ) -> None:
     """Tables on the terminal, NAME.md and NAME.json in the folder; those of the last call also as table.md and results.json."""
+    remarks = "\nDid not get to their end:\n\n" + "".join(f"- {note}\n" for note in notes) if notes else ""
+    results = {**results, "diverged": list(notes)}
     if as_json:
         print(json.dumps(results, indent=2))
     else:
@@ -249,9 +259,9 @@ def deliver_paper(
             print_table(one.header, one.body, one.heading)
             if one.text:
                 print(one.text, end="\n\n")
+        print(remarks, end="")
     parts = [f"## {one.heading}\n\n{one.text}\n\n{markdown(one.header, one.body)}" for one in sections]
-    remarks = "".join(f"- {note}\n" for note in notes)
-    text = "\n".join(parts) + (f"\nDid not get to their end:\n\n{remarks}" if remarks else "")
+    text = "\n".join(parts) + remarks
     for stem, table in ((name, name), ("results", "table")):
         write_json(out / f"{stem}.json", results)
         write_text(out / f"{table}.md", text)

@@ -135,7 +135,7 @@ def reproducibility(words: list[str]) -> None:
     if done is None:
         return
     runs, results, remarks = done
-    spread = checkpoints.spread_of(runs, results)
+    spread = checkpoints.spread_of(runs, results, len(trained))
     caption = arguments.caption(f"SDGMNet, {TOP_TEN}.", groups, trained, arguments.seeds)
     caption += remarks
     sections = [
@@ -265,6 +265,12 @@ def fig7(words: list[str]) -> None:
         return
     runs, results, remarks = done
     usable = [one for one, result in zip(runs, results, strict=True) if result.diverged is None]
+    if arguments.finished:  # of a run that was copied there may be its record alone
+        bare = [one.method for one in usable if not weights_of(one, arguments.out).exists()]
+        remarks += f" Without weights, so not here: {', '.join(bare)}." if bare else ""
+        usable = [one for one in usable if weights_of(one, arguments.out).exists()]
+        if bare and not usable:
+            raise InputError(f"{arguments.out}: no finished run has its weights any more: leave --finished out.")
     if not usable:
         raise InputError(f"no run came to its end, so there is nothing to measure ({'; '.join(diverged(results))}).")
     found, note = measure_alphas(arguments, arguments.hpatches, usable)
@@ -279,8 +285,12 @@ def fig7(words: list[str]) -> None:
     sweeps.draw_fig7(found, arguments.out / "fig7")
 
 
+def weights_of(run: Planned, out: Path) -> Path:
+    return run.find(out) / "last.safetensors"
+
+
 def measure_alphas(arguments: Fig7Arguments, root: Path, runs: Sequence[Planned]) -> tuple[sweeps.Accuracy, str]:
-    files = [one.find(arguments.out) / "last.safetensors" for one in runs]
+    files = [weights_of(one, arguments.out) for one in runs]
     for file in files:
         if not file.exists():
             raise InputError(f"{file} is gone: move its folder away, and the same command trains it again.")

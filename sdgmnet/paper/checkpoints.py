@@ -11,16 +11,17 @@ from sdgmnet.paper.figures import new_figure
 from sdgmnet.paper.plan import Planned
 from sdgmnet.paper.printed import REPRODUCIBILITY, TABLE1, TABLE1_COLUMNS
 from sdgmnet.paper.printing import COLUMN, printed, save_print
-from sdgmnet.paper.results import Result, curve, mean_of, top_ten
+from sdgmnet.paper.results import Cells, Result, curve, mean_of, top_ten
 
 Curve = list[tuple[int, float]]  # step, mean FPR@95 of the test groups
 
 
 def curves_of(runs: Sequence[Planned], results: Sequence[Result]) -> dict[str, Curve]:
-    """By the group trained on."""
+    """By the group trained on; what diverged has no best checkpoint."""
     return {
         one.train.name: [(step, mean_of(cells)) for step, cells in curve(result, one.tests)]
         for one, result in zip(runs, results, strict=True)
+        if result.diverged is None
     }
 
 
@@ -71,18 +72,19 @@ def printed_best() -> tuple[list[str], list[list[str]]]:
 Spread = dict[str, list[float]]  # "TRAIN→TEST" or "mean" -> FPR@95 of the ten best checkpoints, a seed each
 
 
-def spread_of(runs: Sequence[Planned], results: Sequence[Result]) -> Spread:
-    """Only seeds whose every run came to its end are in the mean over all cells."""
+def spread_of(runs: Sequence[Planned], results: Sequence[Result], groups: int) -> Spread:
+    """Only seeds whose runs on all groups came to their end are in the mean over all cells."""
     cells: Spread = {}
-    by_seed: dict[int, list[float]] = {}
-    broken = {one.config.seed for one, result in zip(runs, results, strict=True) if result.diverged is not None}
+    by_seed: dict[int, list[Cells]] = {}
     for one, result in zip(runs, results, strict=True):
         if result.diverged is None:
-            for name, value in top_ten(result, one.tests).items():
+            found = top_ten(result, one.tests)
+            by_seed.setdefault(one.config.seed, []).append(found)
+            for name, value in found.items():
                 cells.setdefault(f"{one.train.name}→{name}", []).append(value)
-                by_seed.setdefault(one.config.seed, []).append(value)
     order = sorted(cells, key=lambda name: [one.name for one in _groups(runs)].index(name.split("→")[1]))
-    means = [float(np.mean(values)) for seed, values in sorted(by_seed.items()) if seed not in broken]
+    whole = [found for _, found in sorted(by_seed.items()) if len(found) == groups]
+    means = [float(np.mean([value for one in found for value in one.values()])) for found in whole]
     return {**{name: cells[name] for name in order}, "mean": means}
 
 
@@ -97,7 +99,7 @@ def spread_table(spread: Spread) -> tuple[list[str], list[list[str]]]:
     body = [
         [
             name,
-            f"{100 * np.mean(values):.2f}" if values else "diverged",
+            f"{100 * np.mean(values):.2f}" if values else "-",
             f"{100 * np.std(values, ddof=1):.2f}" if len(values) > 1 else "-",
             str(len(values)),
         ]

@@ -60,11 +60,15 @@ def curve_of(setting: str, runs: Sequence[Planned], results: Sequence[Result]) -
 
 def sweep_table(curves: Mapping[str, Curve]) -> tuple[list[str], list[list[str]]]:
     body = [
-        [f"{SYMBOLS[setting]} = {value:g}", *(number(scores[way], diverged=True) for way in WAYS)]
+        [
+            f"{SYMBOLS[setting]} = {value:g}",
+            *(number(scores[way], diverged=True) for way in WAYS),
+            str(len(scores["last"])),
+        ]
         for setting, curve in curves.items()
         for value, scores in curve.items()
     ]
-    return ["setting", *(f"{name} (%)" for name in NAMES.values())], body
+    return ["setting", *(f"{name} (%)" for name in NAMES.values()), "seeds"], body
 
 
 # The paper's way, and on all pairs.

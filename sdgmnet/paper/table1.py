@@ -30,11 +30,11 @@ class Line:
     method: str
     cells: dict[str, dict[str, list[float]]]  # way -> "TRAIN→TEST" -> values
     means: dict[str, list[float]]  # way -> mean over all cells, a seed each
-    diverged: list[str]
+    diverged: dict[str, list[str]]  # group trained on -> what happened
 
     @property
-    def seeds(self) -> int:
-        return max((len(values) for by_cell in self.cells.values() for values in by_cell.values()), default=0)
+    def notes(self) -> list[str]:
+        return [sentence for sentences in self.diverged.values() for sentence in sentences]
 
 
 def columns(groups: Sequence[Group]) -> list[str]:
@@ -58,7 +58,10 @@ def learned_line(method: str, results: Mapping[Key, Result], groups: Sequence[Gr
                 cells[way][name].append(value)
             if len(found) == len(columns(groups)):
                 means[way].append(float(np.mean(list(found.values()))))
-    diverged = [f"{result.name}: {result.diverged}" for result in mine.values() if result.diverged is not None]
+    diverged: dict[str, list[str]] = {}
+    for (_, train_name, _), result in mine.items():
+        if result.diverged is not None:
+            diverged.setdefault(train_name, []).append(f"{result.name}: {result.diverged}")
     return Line(method, cells, means, diverged)
 
 
@@ -66,7 +69,7 @@ def fixed_line(method: str, scores: Cells, groups: Sequence[Group]) -> Line:
     """A method that is not trained: one number a test group, whatever the others were trained on."""
     cells = {name: [scores[name.split("→")[1]]] for name in columns(groups)}
     mean = [float(np.mean([values[0] for values in cells.values()]))]
-    return Line(method, dict.fromkeys(WAYS, cells), dict.fromkeys(WAYS, mean), [])
+    return Line(method, dict.fromkeys(WAYS, cells), dict.fromkeys(WAYS, mean), {})
 
 
 def best_methods(lines: Sequence[Line], count: int = BEST_ROWS) -> list[str]:
@@ -89,7 +92,7 @@ def summary_table(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
         [
             METHODS[line.method].label,
             *(number(line.means[way], bool(line.diverged)) for way in WAYS),
-            "-" if METHODS[line.method].recipe is None else str(line.seeds),
+            "-" if METHODS[line.method].recipe is None else str(len(line.means["last"])),
             f"{TABLE1[line.method].mean:.2f}",
             f"{np.mean(TABLE1[line.method].cells):.2f}",
         ]
@@ -103,7 +106,7 @@ def way_table(lines: Sequence[Line], way: str, groups: Sequence[Group]) -> tuple
     body = [
         [
             METHODS[line.method].label,
-            *(number(line.cells[way][name], bool(line.diverged)) for name in names),
+            *(number(line.cells[way][name], name.split("→")[0] in line.diverged) for name in names),
             number(line.means[way], bool(line.diverged)),
         ]
         for line in lines
@@ -127,7 +130,7 @@ def content(lines: Sequence[Line]) -> list[dict[str, Any]]:
             "preset": METHODS[line.method].preset,
             "fpr95": line.cells,
             "mean_a_seed": line.means,
-            "diverged": line.diverged,
+            "diverged": line.notes,
             "paper_percent": dict(zip(TABLE1_COLUMNS, TABLE1[line.method].cells, strict=True)),
             "paper_mean_percent": TABLE1[line.method].mean,
         }

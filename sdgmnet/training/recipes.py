@@ -94,7 +94,7 @@ RECIPES = {
         {"loss": "cdf"},
     ),
     "sosnet": Recipe(
-        "SOSNet: quadratic hinge and second-order similarity; 100 epochs; schedule recalled",
+        "SOSNet: quadratic hinge and second-order similarity; 100 epochs; schedule and augmentation recalled",
         {
             "loss": "sosnet",
             "encoder": "l2net",

@@ -56,6 +56,9 @@ def test_table1_from_folders_to_files_and_again_without_training(
     assert "no finished run" in capsys.readouterr().err and not (tmp_path / "none").exists()
     assert main(["paper", "fig6c", *words(folders, tmp_path / "out", "--finished")]) == 2
     assert "no finished run" in capsys.readouterr().err
+    assert main(["paper", "table1", *words(folders, tmp_path / "out", "--methods", "sift", "--finished")]) == 0
+    assert main(["paper", "table1", *words(folders, tmp_path / "out", "--plan", "--finished")]) == 2
+    assert "give one of them" in capsys.readouterr().err
 
 
 def test_figures_of_sdgmnets_runs(folders: Path, tmp_path: Path) -> None:
@@ -114,6 +117,13 @@ def test_the_ablation_the_attenuation_on_hpatches_and_the_stages(folders: Path, 
         assert main([*alone, "--pairs", "20", "-o", str(tmp_path / kind)]) == 0
         rows = json.loads((tmp_path / kind / "results.json").read_text())["lines"][0]["rows"]
         assert one["matching"]["map"] == pytest.approx(headline([Row(**row) for row in rows], "matching"))
+
+    for path in (out / "runs").glob("alpha=0.8-A-*/last.safetensors"):
+        path.unlink()
+    assert main(["paper", "fig7", *call, "--finished"]) == 0
+    so_far = json.loads((out / "fig7.json").read_text())
+    assert [one["alpha"] for one in so_far["alphas"]] == [0.9]
+    assert "not here: alpha=0.8" in so_far["caption"]
 
     assert main(["paper", "table2-4", str(run), "-o", str(out)]) == 0
     here = json.loads((out / "table2-4.json").read_text())["here"][run.name]

@@ -62,7 +62,7 @@ def test_table_1_by_hand(groups: list[Group], tmp_path: Path) -> None:
     every = [
         np.mean([hynet.cells["last"][name][seed] for name in columns(groups)]) for seed in (0, 1)
     ]  # mean of six cells, a seed each
-    assert hynet.means["last"] == pytest.approx(every) and hynet.seeds == 2
+    assert hynet.means["last"] == pytest.approx(every)
     header, body = way_table([hynet, tfeat], "last", groups)
     spread = abs(cell[0] - cell[1]) / np.sqrt(2)
     assert body[0][header.index("C→B")] == f"{50 * sum(cell):.2f} ± {100 * spread:.2f}"
@@ -70,7 +70,11 @@ def test_table_1_by_hand(groups: list[Group], tmp_path: Path) -> None:
     assert body[1][header.index("A→B")] == f"{100 * results['tfeat', 'A', 0].last['blobs2']:.2f}"
     sift = fixed_line("sift", {"A": 0.3, "B": 0.1, "C": 0.2}, groups)
     assert summary_table([sift])[1][0] == ["SIFT", "20.00", "20.00", "20.00", "-", "26.55", "26.55"]
+    assert summary_table([hynet])[1][0][4] == "2"
     assert best_methods([sift, hynet, tfeat]) == ["hynet"]
+    del results["tfeat", "C", 0]  # a table so far: what was not trained has not diverged
+    (row,) = way_table([learned_line("tfeat", results, groups)], "last", groups)[1]
+    assert (row[header.index("C→A")], row[header.index("B→A")]) == ("-", "diverged")
     for path in draw_table1([sift, tfeat, hynet], tmp_path / "table1", "tests"):
         assert path.stat().st_size > 5000 and path.suffix in (".png", ".pdf")
 
@@ -92,11 +96,13 @@ def test_reproducibility_by_hand(groups: list[Group]) -> None:
     budget, rng = Budget(4, 8, 4, 60), np.random.default_rng(2)
     runs = [plan_method("sdgmnet", group, groups, budget, seed) for seed in (0, 1) for group in groups]
     results = [result(rng, groups, one.train.name) for one in runs]
-    spread = spread_of(runs, results)
+    spread = spread_of(runs, results, 3)
     assert list(spread) == [*columns(groups), "mean"]
     assert spread["C→B"] == pytest.approx([top_ten(results[place], groups[:2])["B"] for place in (2, 5)])
     first = [value for place in range(3) for value in top_ten(results[place], runs[place].tests).values()]
     assert spread["mean"][0] == pytest.approx(np.mean(first)) and len(spread["mean"]) == 2
+    so_far = spread_of(runs[:4], results[:4], 3)  # the second seed on the first group alone
+    assert so_far["mean"] == pytest.approx(spread["mean"][:1]) and len(so_far["A→B"]) == 2
 
 
 def test_stages_are_the_lines_of_the_log(tmp_path: Path) -> None:
@@ -128,4 +134,7 @@ def test_figures_of_the_ablation_and_the_sweeps_can_be_drawn(tmp_path: Path) -> 
     ]
     assert len(written) == 8 and all(path.stat().st_size > 5000 for path in written)
     body = sweep_table({"margin": curve})[1]
-    assert body == [["m = 0.6", "15.00 ± 7.07", "20.00 ± 0.00", "30.00 ± 0.00"], ["m = 0.7", *["diverged"] * 3]]
+    assert body == [
+        ["m = 0.6", "15.00 ± 7.07", "20.00 ± 0.00", "30.00 ± 0.00", "2"],
+        ["m = 0.7", *["diverged"] * 3, "0"],
+    ]
