@@ -34,7 +34,7 @@ def draw_fig6a(curves: dict[str, Curve], path: Path) -> list[Path]:
         for place, (name, points) in enumerate((name, points) for name, points in curves.items() if points):
             shown = points[len(points) // 2 :] if len(points) >= 20 else points
             colour = FURTHER_COLOURS[place % len(FURTHER_COLOURS)]
-            step, lowest = min(points, key=lambda point: point[1])
+            step, lowest = min(points, key=lambda point: (point[1], -point[0]))  # the last of equals
             label = f"trained on {name}, best {100 * lowest:.2f} %"
             axis.plot([one for one, _ in shown], [100 * value for _, value in shown], color=colour, label=label)
             if step >= shown[0][0]:
