@@ -16,7 +16,6 @@ import numpy as np
 from sdgmnet.benchmarks.published import published
 from sdgmnet.benchmarks.relative_pose import pose_error
 from sdgmnet.contenders import Contender, identity, parse_contender, split_label
-from sdgmnet.data.locks import only_worker
 from sdgmnet.data.photo_sets import PhotoSet, read_truth
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import Features, describe, find_keypoints
@@ -33,6 +32,7 @@ from sdgmnet.features.h5 import read_features
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.files import digest, read_json, write_json
+from sdgmnet.locks import only_worker
 from sdgmnet.metrics import pose_auc
 from sdgmnet.reconstruction import database as tables
 from sdgmnet.reconstruction.copies import read_copies
@@ -115,7 +115,7 @@ def parse_entries(texts: Sequence[str]) -> list[Entry]:
 def run(entry: Entry, photos: PhotoSet, out: Path, options: BenchmarkOptions, tell: Tell) -> dict[str, Any]:
     """One row: a contender on a set."""
     place = Place(out / photos.name / entry.label)
-    with only_worker(place.notes, "choose another -o"):
+    with only_worker(place.notes):
         summary = reconstruct(entry, photos, place, out, options, tell)
         show_model(place, summary, f"{photos.name}, {entry.label}")
         row: dict[str, Any] = {"set": photos.name, "label": entry.label, **summary}

@@ -15,7 +15,6 @@ from rich.console import Console
 
 from sdgmnet.commands.describe_patchset import describe_patchset
 from sdgmnet.contenders import identity
-from sdgmnet.data.locks import only_worker
 from sdgmnet.data.patchset import is_patchset
 from sdgmnet.distributed import ALONE, World, open_world
 from sdgmnet.errors import InputError
@@ -24,6 +23,7 @@ from sdgmnet.features.h5 import Helper, Kind, Store, features_to_arrays, parts_f
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.own_keypoints import is_for_many, read_keypoints
 from sdgmnet.files import digest
+from sdgmnet.locks import only_worker
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.reconstruction.copies import find_photos, plain_name
 from sdgmnet.report import counting_bar
@@ -244,7 +244,7 @@ def store_at(
 ) -> Iterator[Store]:
     """A store that no other process adds to meanwhile. Whatever happens, what was added is in the file in the end."""
     folder = parts_folder(path)
-    with only_worker(folder, "choose another -o"):
+    with only_worker(folder):
         try:
             with Store(path, kind, note, overwrite=overwrite, pause=pause) as store:
                 yield store

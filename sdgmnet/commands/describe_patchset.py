@@ -11,12 +11,12 @@ import numpy as np
 from rich.console import Console
 
 from sdgmnet.contenders import Contender, parse_contender
-from sdgmnet.data.locks import only_worker
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.distributed import ALONE, World, share_of
 from sdgmnet.errors import InputError
 from sdgmnet.files import new_file
 from sdgmnet.inference import NATIVE_CHUNK
+from sdgmnet.locks import only_worker
 from sdgmnet.report import counting_bar
 
 BLOCK = 16 * NATIVE_CHUNK  # patches in memory at once
@@ -58,7 +58,7 @@ def describe_patchset(
 @contextmanager
 def _held(parts: Path) -> Iterator[None]:
     """The folder of the ranks' parts, which nobody needs afterwards, whatever happened."""
-    with only_worker(parts, "choose another -o"):
+    with only_worker(parts):
         try:
             yield
         finally:

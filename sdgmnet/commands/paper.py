@@ -19,19 +19,19 @@ from sdgmnet.paper.groups import Group, open_groups
 from sdgmnet.paper.methods import METHODS, demand_methods
 from sdgmnet.paper.plan import (
     Budget,
-    DescribeFn,
     Planned,
     announce,
     check,
     made_elsewhere,
+    plan_content,
     plan_method,
-    run_plan,
     seconds_per_iteration,
     unique_runs,
 )
 from sdgmnet.paper.printed import TABLE1_NOTE
 from sdgmnet.paper.progress import say
 from sdgmnet.paper.results import WAY_NAMES, WAYS, Cells, Result, by_group
+from sdgmnet.paper.runner import DescribeFn, run_plan
 from sdgmnet.report import Section, markdown, print_table
 from sdgmnet.training.config import EPOCHS, PAPER_ITERATIONS
 
@@ -45,7 +45,8 @@ class PlanArguments:
     """What all commands that train have in common."""
 
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
-    """Folder for the results and, in runs/, the trained runs. Commands with the same folder share them."""
+    """Folder for the results and, in runs/, the trained runs. Commands with the same folder share them, also at the same time:
+    started twice, as for two GPUs, a command trains two runs beside each other."""
     groups: tuple[str, ...] = ()
     """Groups of scenes as NAME=FOLDER,FOLDER: PatchSets, or folders of such. Trained on one, tested on the others."""
     phototour: Path | None = None
@@ -131,7 +132,7 @@ def table1(words: list[str]) -> None:
         count = len(more) * min(first.BEST_ROWS, len(learned)) * len(groups)
         say(console, f"After these, {count} runs more: further seeds of the three best methods.")
     if arguments.plan:
-        only_plan(runs, out, console)
+        only_plan(runs, arguments, console)
         return
     if arguments.finished:
         table1_so_far(arguments, groups, learned)
@@ -221,10 +222,14 @@ def keyed(runs: Sequence[Planned], results: Sequence[Result]) -> dict[first.Key,
     return {(one.method, one.train.name, one.config.seed): result for one, result in zip(runs, results, strict=True)}
 
 
-def only_plan(runs: Sequence[Planned], out: Path, console: Console) -> None:
-    unique = unique_runs(runs)
+def only_plan(runs: Sequence[Planned], arguments: PlanArguments, console: Console) -> None:
+    unique, out = unique_runs(runs), arguments.out
     check(unique)
-    announce(unique, out, seconds_per_iteration(unique, out), console)
+    rates = seconds_per_iteration(unique, out)
+    if arguments.json:
+        print(json.dumps({"runs": plan_content(unique, out, rates)}, indent=2))
+    else:
+        announce(unique, out, rates, console)
 
 
 def describe_with(weights: Path) -> DescribeFn:

@@ -16,8 +16,9 @@ from sdgmnet.errors import InputError
 from sdgmnet.paper import ablation, checkpoints, stages, sweeps
 from sdgmnet.paper.captions import caption_of_run
 from sdgmnet.paper.groups import Group, find_group
-from sdgmnet.paper.plan import Planned, made_elsewhere, plan_method, run_plan, unique_runs
+from sdgmnet.paper.plan import Planned, made_elsewhere, plan_method, unique_runs
 from sdgmnet.paper.results import Result
+from sdgmnet.paper.runner import run_plan
 from sdgmnet.report import Section, counting_bar, tracker
 
 TOP_TEN = "the mean of a run's ten best checkpoints, chosen on the test pairs (the paper's way)"
@@ -69,7 +70,7 @@ def carried_out(arguments: RunsArguments, planned: Sequence[Planned]) -> Done | 
     """None where only the plan was asked for."""
     console = Console(stderr=True)
     if arguments.plan:
-        only_plan(planned, arguments.out, console)
+        only_plan(planned, arguments, console)
         return None
     if not arguments.finished:
         runs, results = list(planned), run_plan(planned, arguments.out, describe_with, console)

@@ -16,12 +16,12 @@ from rich.progress import TaskID
 from sdgmnet.commands.data import Out, print_aside
 from sdgmnet.commands.match import read_pairs
 from sdgmnet.contenders import identity
-from sdgmnet.data.locks import only_worker
 from sdgmnet.errors import InputError
 from sdgmnet.features.colmap import need_pycolmap
 from sdgmnet.features.describe import Features, as_contender, describe, find_keypoints
 from sdgmnet.features.images import read_gray
 from sdgmnet.files import digest, write_json
+from sdgmnet.locks import only_worker
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.reconstruction.copies import find_photos, plain_name
 from sdgmnet.reconstruction.densify import SIZE as DENSE_SIZE
@@ -118,7 +118,7 @@ def main(words: list[str]) -> None:
         "descriptor": identity(arguments.descriptor),
         **{key: getattr(arguments, key) for key in ("keypoints", "contrast", "size", "upright")},
     }
-    with only_worker(place.notes, "choose another -o"), stages() as tell:
+    with only_worker(place.notes), stages() as tell:
         photos = Photos(arguments.photos, names)
         summary = build_model(place, photos, options, describe_photo, described_by, listed=listed, tell=tell)
         show_model(place, summary, plain_name(arguments.photos.resolve().name))

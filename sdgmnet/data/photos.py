@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sdgmnet.data.locks import LOCK, only_worker
 from sdgmnet.data.patchset import PatchSet, is_patchset
 from sdgmnet.data.photo_options import PhotoOptions
 from sdgmnet.data.photo_patches import write_scene
 from sdgmnet.data.photo_points import Points, points_by_geometry, points_of_tracks
 from sdgmnet.errors import InputError, Stopped
 from sdgmnet.files import is_disk_full, read_bytes, read_json, read_record, remove_unfinished, write_json
+from sdgmnet.locks import LOCK, only_worker
 from sdgmnet.reconstruction.copies import find_photos, plain_name
 from sdgmnet.reconstruction.dense import make_depths
 from sdgmnet.reconstruction.sparse import reconstruct
@@ -112,7 +112,7 @@ def make_scene(
         # The record may be that of another set, made from the same work with other options.
         same = known.pop("options", origin["options"]) == origin["options"] and known.get("patches") == len(opened)
         return known if same else {"scene": scene.name, "patches": len(opened)}
-    with only_worker(place):
+    with only_worker(place, "choose another --work"):
         same_photos_or_error(photos, place / "inputs.json", options)
         row = work_on(scene, target, place, origin, options, meter or Meter())
         write_json(record, {**row, "options": origin["options"]})

@@ -1,13 +1,12 @@
-"""Training runs that a table or figure needs: done one after another, each once, through interruptions.
+"""Training runs that a table or figure needs: each done once, through interruptions, by one process or several.
 
 A run's folder is named by a digest of its configuration and of its data, so that any command finds what any other trained.
 """
 
 import hashlib
 import json
-import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,24 +15,19 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from sdgmnet.benchmarks import phototour
 from sdgmnet.data.batches import PairSampler
-from sdgmnet.data.patchset import some_pairs
 from sdgmnet.data.sources import Sources
-from sdgmnet.errors import InputError, Interrupted, TrainingStopped
+from sdgmnet.errors import InputError
 from sdgmnet.files import read_record
 from sdgmnet.paper.groups import Group
 from sdgmnet.paper.methods import METHODS
-from sdgmnet.paper.progress import Board, duration, say
-from sdgmnet.paper.results import FILE, RATED, Result, best, last, last_ten, mean_of, read_result
-from sdgmnet.training.checkpoint import run_lock
+from sdgmnet.paper.progress import duration, say
+from sdgmnet.paper.results import FILE, RATED, Result, read_result
 from sdgmnet.training.config import TrainConfig
-from sdgmnet.training.log import read_log
-from sdgmnet.training.loop import train
 from sdgmnet.training.recipes import settings_of
 from sdgmnet.training.run import Diverged, iterate_once, start
 
-DescribeFn = Callable[[np.ndarray], np.ndarray]
+Rates = dict[tuple[str, int], float]  # encoder and batch size -> seconds an iteration
 NOT_IN_DIGEST = ("data", "holdout", "checkpoint_every", "tensorboard")  # places, and what changes no bits
 TIMED_STEPS = 3
 
@@ -179,7 +173,7 @@ def check(runs: Sequence[Planned]) -> None:
                 raise InputError(f"group {one.train.name}: {error}") from error
 
 
-def seconds_per_iteration(runs: Sequence[Planned], out: Path) -> dict[tuple[str, int], float]:
+def seconds_per_iteration(runs: Sequence[Planned], out: Path) -> Rates:
     """By encoder and batch size: as finished runs had it, otherwise by a few timed steps."""
     found: dict[tuple[str, int], list[float]] = {}
     for path in sorted((out / "runs").glob(f"*/{FILE}")):
@@ -217,125 +211,33 @@ def missing(runs: Sequence[Planned], out: Path) -> list[Planned]:
     return [one for one in runs if one.result(out) is None]
 
 
-def announce(runs: Sequence[Planned], out: Path, rates: dict[tuple[str, int], float], console: Console) -> None:
-    """The plan and its cost, before anything is done."""
-    left = missing(runs, out)
-    say(
-        console,
-        f"Plan: {len(runs)} training runs, {len(runs) - len(left)} of them done before.",
-    )
+def plan_content(runs: Sequence[Planned], out: Path, rates: Rates) -> list[dict[str, Any]]:
+    """A line a run: what it is, whether it is done, and the seconds that a whole one of its kind takes (0 where it is done)."""
+    lines = []
     for one in runs:
-        state = "to do" if one in left else "done"
-        if one in left and one.begun(out) is not None:
-            state = "begun"
-        say(
-            console,
-            f"  {state:5}  {one.title}: {one.config.iterations} iterations, N = {one.config.batch_size}",
-        )
+        done = one.result(out) is not None
+        state = "done" if done else "to do" if one.begun(out) is None else "begun"
+        seconds = 0.0 if done else rates[pace_key(one.config)] * one.config.iterations
+        config = {name: getattr(one.config, name) for name in ("iterations", "batch_size")}
+        lines.append({"name": one.title, "state": state, **config, "seconds": seconds, "folder": one.find(out).name})
+    return lines
+
+
+def announce(runs: Sequence[Planned], out: Path, rates: Rates, console: Console) -> None:
+    """The plan and its cost, before anything is done."""
+    lines = plan_content(runs, out, rates)
+    left = [line for line in lines if line["state"] != "done"]
+    say(console, f"Plan: {len(lines)} training runs, {len(lines) - len(left)} of them done before.")
+    for line in lines:
+        what = f"{line['name']}: {line['iterations']} iterations, N = {line['batch_size']}"
+        say(console, f"  {line['state']:5}  {what}")
     if left:
-        seconds = sum(rates[pace_key(one.config)] * one.config.iterations for one in left)
+        seconds = sum(line["seconds"] for line in left)
         say(
             console,
             f"Estimate: {duration(seconds)} for the {len(left)} missing ones, by finished runs or {TIMED_STEPS} timed steps; "
             "evaluations come on top where only steps were timed.",
         )
-
-
-def run_plan(
-    runs: Sequence[Planned], out: Path, describe_of: Callable[[Path], DescribeFn], console: Console
-) -> list[Result]:
-    """The results of all runs, in their order. What is finished is read, what was begun goes on, the rest is trained.
-
-    describe_of: from a file of weights to what describes patches with them.
-    """
-    unique = unique_runs(runs)
-    left = missing(unique, out)
-    if left:
-        check(left)
-        rates = seconds_per_iteration(left, out)
-        announce(unique, out, rates, console)
-        work = [(one.title, one.config.iterations, rates[pace_key(one.config)]) for one in left]
-        with run_lock(out / "runs"), Board(console, work) as board:
-            for one in left:
-                result = _train_one(one, out, describe_of, console, board)
-                say(
-                    console,
-                    f"{one.title}: {_in_words(result, one)}; {board.left()}",
-                )
-    else:
-        say(console, f"Plan: {len(unique)} training runs, all done before.")
-    return [_finished(one, out) for one in runs]
-
-
-def _finished(one: Planned, out: Path) -> Result:
-    result = one.result(out)
-    if result is None:
-        raise InputError(f"{one.find(out)} went away while the plan was run: start the same command again.")
-    return result
-
-
-def _train_one(
-    one: Planned, out: Path, describe_of: Callable[[Path], DescribeFn], console: Console, board: Board
-) -> Result:
-    folder = one.find(out)
-    begun, saved = time.monotonic(), one.begun(out)
-    resume, config = saved is not None, saved or one.config
-    if not resume:  # a start that was cut off before it was whole
-        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    board.begin_run()
-    try:
-        if not (folder / "results.json").exists():  # else it was trained, and only the last evaluation is missing
-            train(config, folder, resume=resume, sources=one.sources(), console=console, show=board.show)
-    except Interrupted as stopped:
-        where = str(stopped).partition(";")[0]
-        raise Interrupted(f"{one.title}: {where}; the same command goes on from there.") from stopped
-    except TrainingStopped as stopped:
-        result = _result(one, folder, {}, time.monotonic() - begun, board.steps, diverged=_reason(stopped, folder))
-    else:
-        describe = describe_of(folder / "last.safetensors")
-        rows = phototour.run(describe, one.sources().test)
-        scores = {row.test: row.fpr95 for row in rows if row.fpr95 is not None}
-        result = _result(one, folder, scores, time.monotonic() - begun, board.steps)
-    result.save(folder)
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # the run is over: its weights and its log stay
-    board.finish_run(time.monotonic() - begun)
-    return result
-
-
-def _result(
-    one: Planned, folder: Path, last: dict[str, float], seconds: float, steps: int, diverged: str | None = None
-) -> Result:
-    config, tests = one.config, one.sources().test
-    lines = [line for line in read_log(folder / "log.jsonl", "evaluation") if line["step"] > 0]
-    return Result(
-        name=one.title,
-        digest=one.digest(),
-        config={key: value for key, value in asdict(config).items() if key not in NOT_IN_DIGEST},
-        trained_on=[patchset.name for patchset in one.train.train],
-        checkpoints=[
-            {"step": line["step"], "fpr95": {patchset.name: line["fpr95"][patchset.name] for patchset in tests}}
-            for line in lines
-        ],
-        checkpoint_pairs={patchset.name: len(some_pairs(patchset, config.most_evaluation_pairs)) for patchset in tests},
-        last=last,
-        pairs={patchset.name: len(some_pairs(patchset, None)) for patchset in tests},
-        seconds_per_iteration=seconds / steps if steps else 0.0,
-        diverged=diverged,
-        powers=powers_of(folder / "log.jsonl"),
-        data=trained_with(folder, one),
-    )
-
-
-def trained_with(folder: Path, one: Planned) -> dict[str, dict[str, str]]:
-    """Fingerprints of the sets that the run was begun with, wherever that was: as `train` wrote them."""
-    known = dict(read_record(folder / "data.json", [(str, str)]))
-    return {part: {name: known[name] for name in sets} for part, sets in one.fingerprints().items()}
-
-
-def powers_of(log: Path) -> list[list[float]]:
-    """Step, P⁺ and P⁻ at the end of each epoch; none where the loss has no powers."""
-    lines = (line for line in read_log(log, "epoch") if "power_pos" in line)
-    return [[line["step"], line["power_pos"], line["power_neg"]] for line in lines]
 
 
 def made_elsewhere(runs: Sequence[Planned], results: Sequence[Result]) -> str:
@@ -347,15 +249,3 @@ def made_elsewhere(runs: Sequence[Planned], results: Sequence[Result]) -> str:
         f" {sum(known.values())} of the {len(known)} runs had sets cut from the same photos with the same options at another "
         "time, which are not these to the bit."
     )
-
-
-def _reason(stopped: TrainingStopped, folder: Path) -> str:
-    """Without the place on this machine."""
-    return str(stopped).partition(" The last checkpoint")[0].replace(str(folder), folder.name)
-
-
-def _in_words(result: Result, one: Planned) -> str:
-    if result.diverged is not None:
-        return f"diverged ({result.diverged})"
-    found = (100 * mean_of(way(result, one.tests)) for way in (best, last_ten, last))
-    return "FPR@95 best {:.2f} %, last ten {:.2f} %, last on all pairs {:.2f} %".format(*found)

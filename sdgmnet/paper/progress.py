@@ -28,10 +28,15 @@ def say(console: Console, sentence: str) -> None:
 
 
 class Board:
-    """work: of each run its title, iterations and the seconds that an iteration is expected to take."""
+    """work: of each run its title, iterations and the seconds that an iteration is expected to take.
+
+    The order does not matter, and a run may be finished by another process.
+    """
 
     def __init__(self, console: Console, work: Sequence[tuple[str, int, float]]) -> None:
-        self.work, self.number, self.step, self.steps = list(work), 0, 0, 0
+        self.work = {title: (iterations, each) for title, iterations, each in work}
+        self.finished: set[str] = set()
+        self.title, self.step, self.steps = "", 0, 0
         self.took, self.expected = 0.0, 0.0  # seconds of the finished runs
         self.bar = Progress(
             TextColumn("{task.description}", markup=False),
@@ -41,7 +46,8 @@ class Board:
             TextColumn("{task.fields[left]}", markup=False),
             console=console,
         )
-        self.task = self.bar.add_task("", total=self._seconds(0, 0), news="", left="")
+        self.total = self._seconds()
+        self.task = self.bar.add_task("", total=self.total, news="", left="")
 
     def __enter__(self) -> "Board":
         self.bar.start()
@@ -52,45 +58,46 @@ class Board:
     ) -> None:
         self.bar.stop()
 
-    def _seconds(self, number: int, step: int) -> float:
-        """Expected from a step of a run to the end of the plan."""
-        seconds = sum(iterations * each for _, iterations, each in self.work[number:])
-        return seconds - step * self.work[number][2] if number < len(self.work) else seconds
+    def _seconds(self) -> float:
+        """Expected from the step of the present run to the end of the plan."""
+        left = [one for title, one in self.work.items() if title not in self.finished]
+        gone = self.step * self.work[self.title][1] if self.title and self.title not in self.finished else 0.0
+        return sum(iterations * each for iterations, each in left) - gone
 
     def left(self) -> str:
-        return f"run {self.number} of {len(self.work)} done, about {self._time_left()} left"
+        return f"run {len(self.finished)} of {len(self.work)} done, about {self._time_left()} left"
 
     def _time_left(self) -> str:
         """Corrected by how much longer than expected the finished runs took."""
         correction = self.took / self.expected if self.expected > 0 else 1.0
-        return duration(correction * self._seconds(self.number, self.step))
+        return duration(correction * self._seconds())
 
-    def begin_run(self) -> None:
-        self.step = self.steps = 0
+    def begin_run(self, title: str) -> None:
+        self.title, self.step, self.steps = title, 0, 0
 
     def show(self, console: Console, config: TrainConfig, out: Path, step: int) -> Display:
         self.step, self.steps = step, 0
         return RunInPlan(self, config)
 
     def advance(self, step: int, news: str) -> None:
-        title, iterations, _ = self.work[self.number]
         self.steps += step - self.step
         self.step = step
-        left = self._seconds(self.number, step)
         self.bar.update(
             self.task,
-            description=f"run {self.number + 1} of {len(self.work)}: {title}",
-            completed=self._seconds(0, 0) - left,
-            news=f"{step}/{iterations}  {news}",
+            description=f"run {len(self.finished) + 1} of {len(self.work)}: {self.title}",
+            completed=self.total - self._seconds(),
+            news=f"{step}/{self.work[self.title][0]}  {news}",
             left=f"about {self._time_left()} left",
         )
 
-    def finish_run(self, seconds: float) -> None:
+    def measured(self, seconds: float) -> None:
+        """How long the steps of the present run took, evaluations included."""
         if self.steps:
             self.took += seconds
-            self.expected += self.steps * self.work[self.number][2]
-        self.number += 1
-        self.begin_run()
+            self.expected += self.steps * self.work[self.title][1]
+
+    def finish_run(self, title: str) -> None:
+        self.finished.add(title)
 
 
 class RunInPlan(Display):

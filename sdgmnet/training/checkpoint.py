@@ -1,10 +1,7 @@
 """Checkpoints: everything a run needs to go on to the same bits. Atomic, the last two kept, never a silent fresh start."""
 
 import io
-import os
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +11,7 @@ from sdgmnet.arrays import demand_bounded_zip, reason_of
 from sdgmnet.errors import InputError
 from sdgmnet.files import demand_plain, new_file
 
-try:
-    import fcntl
-except ModuleNotFoundError:  # not a POSIX system: runs are not locked there
-    fcntl = None  # type: ignore[assignment]
-
 KEPT = 2
-LOCK_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)  # a link would make a file elsewhere
 
 
 def save_checkpoint(folder: Path, step: int, content: dict[str, Any]) -> Path:
@@ -73,20 +64,3 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 def ranks_of(state: dict[str, Any]) -> int:
     """How many ranks wrote it."""
     return int(state.get("ranks", 1))
-
-
-@contextmanager
-def run_lock(folder: Path) -> Iterator[None]:
-    """Hold a run folder for this process; a second one is refused. Released by the system however the process ends."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file: choose a folder for -o.")
-    folder.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(os.open(folder / ".lock", LOCK_FLAGS, 0o666), "a") as handle:
-        if fcntl is not None:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(
-                    f"{folder} is in use by another training process: wait for it or choose another -o."
-                ) from None
-        yield

@@ -20,10 +20,11 @@ from sdgmnet.distributed import Lost, SaidByTheFirst, World, open_world, was_res
 from sdgmnet.encoders import ENCODERS
 from sdgmnet.errors import InputError, Interrupted, TrainingStopped
 from sdgmnet.files import read_json, write_json
+from sdgmnet.locks import only_worker
 from sdgmnet.loss.named import own_file
 from sdgmnet.pretrained import save_encoder
 from sdgmnet.training.angles import measure_angles
-from sdgmnet.training.checkpoint import checkpoints, load_checkpoint, ranks_of, run_lock, save_checkpoint
+from sdgmnet.training.checkpoint import checkpoints, load_checkpoint, ranks_of, save_checkpoint
 from sdgmnet.training.config import FREE_ON_RESUME, TrainConfig, differences
 from sdgmnet.training.display import Display
 from sdgmnet.training.engine import choose_chunk, choose_engine
@@ -69,7 +70,7 @@ def _train(
         if resume:
             config = replace(config, loss=_with_whole_path(config.loss))
             world.lead(lambda: _demand_saved_config(config, out, console, world.size))
-            world.lead(lambda: held.enter_context(run_lock(out)))
+            world.lead(lambda: held.enter_context(only_worker(out)))
         else:
             world.lead(lambda: _refuse_old_run(out))
             config = _settled(config)
@@ -83,7 +84,7 @@ def _train(
         else:  # nothing is written before the input proved good
 
             def begin() -> RunLog:
-                held.enter_context(run_lock(out))
+                held.enter_context(only_worker(out))
                 _refuse_old_run(out)
                 return _begin(run, opened, out)
 

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from sdgmnet.cli import main
-from sdgmnet.data.locks import only_worker
 from sdgmnet.encoders import SDGMNet
 from sdgmnet.features.describe import describe, rescale
 from sdgmnet.features.h5 import names_in, parts_folder, read_features
 from sdgmnet.features.keypoints import Keypoints
+from sdgmnet.locks import only_worker
 from sdgmnet.pretrained import save_encoder
 
 

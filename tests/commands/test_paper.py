@@ -1,6 +1,9 @@
 """`sdgmnet paper ...` as a person calls it."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,8 @@ from sdgmnet.cli import main
 from sdgmnet.paper.ablation import DASHED, FRAMEWORKS
 from tests.conftest import blob_patches
 from tests.data.test_hpatches import write_strips
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +150,29 @@ def test_a_plan_counts_a_run_once(folders: Path, tmp_path: Path, capsys: pytest.
     assert main(["paper", "fig6b", *words(folders, tmp_path / "out", *sweep)]) == 0
     shown = capsys.readouterr().err
     assert "Plan: 3 training runs" in shown and "for the 3 missing ones" in shown
+    assert main(["paper", "fig6b", *words(folders, tmp_path / "out", *sweep, "--json")]) == 0
+    lines = json.loads(capsys.readouterr().out)["runs"]
+    assert [(one["state"], one["iterations"], one["batch_size"]) for one in lines] == [("to do", 2, 8)] * 3
+    assert all(one["seconds"] > 0 for one in lines) and not (tmp_path / "out").exists()
+
+
+def test_a_command_started_twice_shares_its_runs(folders: Path, tmp_path: Path) -> None:
+    """Two real processes at once: each run is trained by one of them, and both end with the whole figure."""
+    out = tmp_path / "out"
+    call = ["paper", "fig6b", *words(folders, out, "--margins", "0", "0.6", "0.7", "--alphas", "0.8", "0.9", "1")]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-m", "sdgmnet", *call], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=300)[1].decode() for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    lines = [line for text in said for line in text.splitlines() if "FPR@95 best" in line]
+    here = [line.partition(":")[0] for line in lines if "(trained by another process)" not in line]
+    assert len(here) == len(set(here)) == len(list((out / "runs").glob("*/result.json"))) == 5
+    assert len(json.loads((out / "fig6b.json").read_text())["margin"]) == 3
 
 
 @pytest.mark.parametrize(

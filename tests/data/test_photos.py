@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from sdgmnet.cli import main
-from sdgmnet.data.locks import LOCK, only_worker
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.photo_points import Points
 from sdgmnet.data.photos import PhotoOptions, about_layout, digests, find_scenes, keep_apart, make_patchsets
 from sdgmnet.errors import InputError, Stopped
+from sdgmnet.locks import LOCK, only_worker
 from sdgmnet.reconstruction.maps import read_map
 from sdgmnet.reconstruction.sparse import SparseOptions
 from sdgmnet.reconstruction.stereo import DenseOptions

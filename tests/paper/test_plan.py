@@ -1,7 +1,10 @@
+import io
 import json
 import os
 import shutil
 import signal
+import threading
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -9,13 +12,15 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from sdgmnet import locks
 from sdgmnet.commands.paper import describe_with
 from sdgmnet.errors import InputError, Interrupted
-from sdgmnet.paper import plan as planning
+from sdgmnet.paper import runner
 from sdgmnet.paper.ablation import ablation_runs, power_ratios, ratio_table, scores_of
 from sdgmnet.paper.groups import Group, make_group
-from sdgmnet.paper.plan import Budget, Planned, made_elsewhere, plan_method, plan_run, powers_of, run_plan
+from sdgmnet.paper.plan import Budget, Planned, made_elsewhere, plan_method, plan_run
 from sdgmnet.paper.results import Result, last_ten, read_result
+from sdgmnet.paper.runner import powers_of, run_plan
 from sdgmnet.paper.sweeps import sweep_runs
 from sdgmnet.training import loop
 from sdgmnet.training.config import TrainConfig
@@ -36,13 +41,13 @@ def groups() -> list[Group]:
 def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Folders of the trainings that are begun or resumed."""
     calls: list[str] = []
-    original = planning.train
+    original = runner.train
 
     def counted(config, out, **options):  # type: ignore[no-untyped-def]
         calls.append(f"{Path(out).name}{' resumed' if options['resume'] else ''}")
         return original(config, out, **options)
 
-    monkeypatch.setattr(planning, "train", counted)
+    monkeypatch.setattr(runner, "train", counted)
     return calls
 
 
@@ -188,6 +193,43 @@ def test_an_interrupted_plan_goes_on_to_the_same_results(
     for one in two(groups):
         logs = [(one.find(out) / "log.jsonl").read_text() for out in (whole, tmp_path)]
         assert logs[0] == logs[1]
+
+
+@pytest.mark.skipif(locks.fcntl is None, reason="this system has no flock")
+@pytest.mark.parametrize("finishes", [True, False])
+def test_what_another_process_trains_is_waited_for_or_taken_over(
+    groups: list[Group],
+    whole: Path,
+    tmp_path: Path,
+    trainings: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    finishes: bool,
+) -> None:
+    monkeypatch.setattr(runner, "SECONDS_BETWEEN_LOOKS", 0.05)
+    first, second = two(groups)
+    held = threading.Event()
+
+    def other() -> None:
+        """Has the first run until the second is done; then it has finished it, or gives up."""
+        with locks.holding(tmp_path / "runs" / f".{first.digest()}.lock") as mine:
+            assert mine
+            held.set()
+            while second.result(tmp_path) is None:
+                time.sleep(0.05)
+            if finishes:
+                shutil.copytree(first.find(whole), first.folder(tmp_path))
+
+    thread = threading.Thread(target=other, daemon=True)
+    thread.start()
+    assert held.wait(60)
+    words = io.StringIO()
+    results = run_plan([first, second], tmp_path, describe_with, Console(file=words, width=200))
+    thread.join(60)
+    assert scored(results) == scored(run([first, second], whole))
+    assert trainings == [one.folder(tmp_path).name for one in ([second] if finishes else [second, first])]
+    assert ("sdgmnet on A, seed 0 (trained by another process): FPR@95" in words.getvalue()) == finishes
+    assert "run 2 of 2 done, about 0 s left" in words.getvalue()
+    assert list((tmp_path / "runs").glob(".*.lock")) == []
 
 
 def test_a_run_whose_last_evaluation_was_cut_off_is_only_evaluated(

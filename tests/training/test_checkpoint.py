@@ -1,11 +1,10 @@
-import multiprocessing
 from pathlib import Path
 
 import pytest
 import torch
 
 from sdgmnet.errors import InputError
-from sdgmnet.training.checkpoint import checkpoints, load_checkpoint, run_lock, save_checkpoint
+from sdgmnet.training.checkpoint import checkpoints, load_checkpoint, save_checkpoint
 
 
 def test_round_trip_keeps_the_newest_two(tmp_path: Path) -> None:
@@ -52,23 +51,3 @@ def test_foreign_code_is_not_run(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         load_checkpoint(tmp_path)
     assert not (tmp_path / "sprung").exists()
-
-
-def _try_lock(folder: str, answer: "multiprocessing.Queue[str]") -> None:
-    try:
-        with run_lock(Path(folder)):
-            answer.put("held")
-    except InputError as error:
-        answer.put(str(error))
-
-
-def test_second_process_is_refused(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    answer: multiprocessing.Queue[str] = context.Queue()
-    with run_lock(tmp_path):
-        process = context.Process(target=_try_lock, args=(str(tmp_path), answer))
-        process.start()
-        assert "in use" in answer.get(timeout=60)
-        process.join()
-    with run_lock(tmp_path):
-        pass
