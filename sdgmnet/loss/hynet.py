@@ -1,5 +1,6 @@
 """HyNet's loss: triplets by a hybrid of distance and inner product, and equal lengths before normalisation."""
 
+import math
 from typing import Literal
 
 import torch
@@ -15,7 +16,7 @@ Reduction = Literal["sum", "mean"]
 class HyNetLoss(nn.Module):
     r"""Hybrid similarity with a margin, and a regularisation of lengths.
 
-    .. math:: L = \sum_i \max(0,\, m + h(d^+_i) - h(d^-_i)) + \gamma \sum_i (\|x_i\| - \|x'_i\|)^2,
+    .. math:: L = \frac{1}{Z} \sum_i \max(0,\, m + h(d^+_i) - h(d^-_i)) + \gamma \sum_i (\|x_i\| - \|x'_i\|)^2,
               \quad h(d) = d + \alpha d^2 / 2
 
     so :math:`h = d + \alpha (1 - s)`. Negatives are the nearest of the four comparisons; rows without one count 0.
@@ -24,6 +25,8 @@ class HyNetLoss(nn.Module):
         margin: m.
         alpha: share of the inner product in the hybrid.
         regularisation: :math:`\gamma`, on the lengths of the features before normalisation.
+        normalised: Z as HyNet's paper has it, the hybrid's steepest slope on the sphere (2.736 for :math:`\alpha = 2`), so
+            that no gradient exceeds that of an angle; False: Z = 1, as the published code.
         reduction: "sum" as the published code, or "mean": the whole divided by N, for learning rates that expect means.
 
     Shape:
@@ -33,12 +36,20 @@ class HyNetLoss(nn.Module):
     needs = frozenset({"raw"})
 
     def __init__(
-        self, margin: float = 1.2, alpha: float = 2.0, regularisation: float = 0.1, reduction: Reduction = "sum"
+        self,
+        margin: float = 1.2,
+        alpha: float = 2.0,
+        regularisation: float = 0.1,
+        reduction: Reduction = "sum",
+        normalised: bool = False,
     ) -> None:
         super().__init__()
         if reduction not in ("sum", "mean"):
             raise InputError(f"reduction is sum or mean, not {reduction!r}.")
+        if not isinstance(normalised, bool) or alpha < 0:
+            raise InputError(f"normalised is true or false and alpha not negative, not {normalised!r} and {alpha!r}.")
         self.margin, self.alpha, self.regularisation, self.reduction = margin, alpha, regularisation, reduction
+        self.divisor = steepest_slope(alpha) if normalised else 1.0
 
     def forward(
         self,
@@ -52,7 +63,7 @@ class HyNetLoss(nn.Module):
         encoded = demand_encoded(self, anchor_encoded, positive_encoded)
         found = nearest_distances(anchor, positive, "all", epsilon=1e-6)
         violation = (self.margin + self.hybrid(found.positive) - self.hybrid(found.negative)).clamp_min(0)
-        triplets = torch.where(found.admissible, violation, 0).sum()
+        triplets = torch.where(found.admissible, violation, 0).sum() / self.divisor
         lengths = [torch.linalg.vector_norm(one.raw, dim=1) for one in encoded]
         total = triplets + self.regularisation * (lengths[0] - lengths[1]).square().sum()
         return total if self.reduction == "sum" else total / len(anchor)
@@ -60,3 +71,14 @@ class HyNetLoss(nn.Module):
     def hybrid(self, distance: Tensor) -> Tensor:
         """h(d): its gradient on the sphere is strong both for near and for far pairs."""
         return distance + self.alpha * distance.square() / 2
+
+
+def steepest_slope(alpha: float) -> float:
+    r"""Z: the greatest :math:`\partial h / \partial\theta = \alpha\sin\theta + \cos(\theta/2)`.
+
+    With :math:`u = \sin(\theta/2)` it is where :math:`2\alpha u^2 + u/2 - \alpha = 0`.
+    """
+    if alpha == 0:
+        return 1.0
+    sine = (math.sqrt(0.25 + 8 * alpha**2) - 0.5) / (4 * alpha)
+    return math.sqrt(1 - sine**2) * (2 * alpha * sine + 1)

@@ -19,9 +19,7 @@ from sdgmnet.paper.results import WAY_NAMES, WAYS, Result, number
 LATE = 0.9  # a run is in its last tenth
 SDGMNET = "af+pa"
 DASHED = ("hynet", "hardnet+frn")
-DASHED_NOTE = (
-    "HyNet and HardNet+FRN are their losses with SDGMNet's network and settings (HyNet: a third of the learning rate)."
-)
+DASHED_NOTE = "HyNet and HardNet+FRN are their losses with SDGMNet's network and settings."
 FRAMEWORKS = {
     f"{kind}{pa}": f"{label} {sign}PA" for pa, sign in (("-pa", "−"), ("+pa", "+")) for kind, label in ABLATION.items()
 }

@@ -125,8 +125,8 @@ RECIPES = {
             "schedule": "step",  # without a drop: constant
             "augmentation": "hynet",
         },
-        # Its hybrid pulls 1 + 2 d times as hard as a distance: at 1.0 it collapsed within five steps on two of three groups.
-        {"loss": "hynet", "loss_options": ("reduction=mean",), "learning_rate": 1 / 3},
+        # 1/Z, which its paper has and its code leaves out: SGD without it collapsed within five steps on two of three groups.
+        {"loss": "hynet", "loss_options": ("reduction=mean", "normalised=true")},
     ),
     "sdgmnet": Recipe("SDGMNet, the paper's settings", {}, {}),
     # The ablation of Section V-C: self weight, with and without power adjustment

@@ -148,7 +148,13 @@ def sosnet(a: Tensor, p: Tensor, margin: float = 1.0, k: int = 8) -> Tensor:
 
 
 def hynet(
-    a: Tensor, p: Tensor, raw: tuple[Tensor, Tensor], margin: float = 1.2, alpha: float = 2.0, gamma: float = 0.1
+    a: Tensor,
+    p: Tensor,
+    raw: tuple[Tensor, Tensor],
+    margin: float = 1.2,
+    alpha: float = 2.0,
+    gamma: float = 0.1,
+    z: float = 1.0,
 ) -> Tensor:
     def hybrid(d: Tensor) -> Tensor:
         return d + alpha * d * d / 2
@@ -158,7 +164,7 @@ def hynet(
         d_neg = nearest(a, p, i, "ap pa aa pp", 1e-6)
         if d_neg is not None:
             violation = margin + hybrid(euclidean(a[i], p[i], 1e-6)) - hybrid(d_neg)
-            total = total + (violation if violation.item() > 0 else 0 * violation)
+            total = total + (violation / z if violation.item() > 0 else 0 * violation)
         total = total + gamma * (torch.sqrt((raw[0][i] ** 2).sum()) - torch.sqrt((raw[1][i] ** 2).sum())) ** 2
     return total
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -102,8 +103,25 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Callable[[Batch], T
         lambda: HyNetLoss(0.5, 1.0, 0.3, "mean"),
         lambda: lambda b: loops.hynet(unit(b.x), unit(b.y), (b.x, b.y), 0.5, 1.0, 0.3) / len(b.x),
     ),
+    "hynet normalised": (
+        lambda: HyNetLoss(normalised=True),
+        lambda: lambda b: loops.hynet(unit(b.x), unit(b.y), (b.x, b.y), z=steepest(2.0)),
+    ),
     "orthogonality": (lambda: WithOrthogonality(HardNetOriginalLoss(), 0.5), lambda: orthogonal_loop),
 }
+
+
+def steepest(alpha: float) -> float:
+    """HyNet's Z by trying angles."""
+    angles = np.linspace(0, np.pi, 2_000_001)
+    return float((alpha * np.sin(angles) + np.cos(angles / 2)).max())
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.01, 0.5, 2.0, 30.0])
+def test_hynets_divisor_is_the_steepest_slope(alpha: float) -> None:
+    assert HyNetLoss(alpha=alpha, normalised=True).divisor == pytest.approx(steepest(alpha), rel=1e-11)
+    assert HyNetLoss(normalised=True).divisor == pytest.approx(2.736, abs=5e-4)
+    assert HyNetLoss().divisor == 1
 
 
 def cdf_loop() -> Callable[[Batch], Tensor]:
@@ -239,6 +257,7 @@ def test_what_is_needed_is_asked_for() -> None:
     [
         (lambda: CDFLoss(bins=1), "2 bins"), (lambda: CDFLoss(histogram_decay=1.0), "histogram_decay"),
         (lambda: SOSNetLoss(neighbours=0), "neighbours"), (lambda: HyNetLoss(reduction="max"), "sum or mean"),  # type: ignore[arg-type]
+        (lambda: HyNetLoss(normalised=2), "true or false"), (lambda: HyNetLoss(alpha=-1), "not negative"),  # type: ignore[arg-type]
         (lambda: L2NetLoss(reduction="max"), "sum or mean"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip

@@ -79,8 +79,7 @@ def test_native_settings_are_those_of_the_methods_paper(name: str) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_the_preset_sdgm_changes_nothing_but_the_loss(name: str) -> None:
     ours, theirs = asdict(TrainConfig()), asdict(settings_of(name, "sdgm"))
-    slower = {"learning_rate"} if name == "hynet" else set()  # which would collapse
-    assert {key for key in ours if ours[key] != theirs[key]} <= {"loss", "loss_options"} | slower
+    assert {key for key in ours if ours[key] != theirs[key]} <= {"loss", "loss_options"}
     assert theirs["loss"] == NATIVE[name][1]
 
 
