@@ -151,6 +151,10 @@ def dispatch(words: list[str]) -> int:
     if group:
         asked_for_help = len(words) > 1 and words[1] in ("-h", "--help")
         print(overview(group), file=sys.stdout if asked_for_help else sys.stderr)
+        if len(words) > 1 and not asked_for_help:
+            near = [name for name in group if name.startswith(f"{words[0]} {words[1]}")]
+            meant = f"; did you mean {' or '.join(near)}?" if near else ": these are all that begin so."
+            raise InputError(f"there is no command '{words[0]} {words[1]}'{meant}")
         return 0 if asked_for_help else 2
     raise InputError(f"there is no command {words[0]!r}; sdgmnet --help lists them.")
 

@@ -64,17 +64,27 @@ class Section(NamedTuple):
     picture: Path | None = None
 
 
+def print_sections(sections: Sequence[Section]) -> None:
+    """One below the other, each table with its heading and what is to be said of it."""
+    for one in sections:
+        print_table(one.header, one.body, one.heading)
+        if one.text:
+            print(one.text, end="\n\n")
+
+
+def sections_markdown(sections: Sequence[Section]) -> str:
+    return "\n".join(f"## {one.heading}\n\n{one.text}\n\n{markdown(one.header, one.body)}" for one in sections)
+
+
 def deliver_sections(results: Any, sections: Sequence[Section], out: Path | None, as_json: bool) -> None:
-    """As `deliver`, for several tables: one below the other, each with its heading."""
+    """As `deliver`, for several tables."""
     if as_json:
         print(json.dumps(results, indent=2))
     else:
-        for one in sections:
-            print_table(one.header, one.body, one.heading)
+        print_sections(sections)
     if out is not None:
         write_json(out / "results.json", results)
-        parts = [f"## {one.heading}\n\n{one.text}\n\n{markdown(one.header, one.body)}" for one in sections]
-        write_text(out / "table.md", "\n".join(parts))
+        write_text(out / "table.md", sections_markdown(sections))
 
 
 def deliver(

@@ -4,22 +4,25 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
 
 from sdgmnet.benchmarks import phototour
+from sdgmnet.commands.paper_output import deliver_paper, demand_folder
 from sdgmnet.contenders import parse_contender
 from sdgmnet.errors import InputError
-from sdgmnet.files import read_record, write_json, write_text
+from sdgmnet.files import read_record, write_json
 from sdgmnet.handcrafted import SIFT_VARIANT, sift
 from sdgmnet.paper import table1 as first
 from sdgmnet.paper.groups import Group, open_groups
 from sdgmnet.paper.methods import METHODS, demand_methods
 from sdgmnet.paper.plan import (
+    NOTHING_MORE,
     Budget,
     Planned,
+    Then,
     announce,
     check,
     made_elsewhere,
@@ -32,7 +35,7 @@ from sdgmnet.paper.printed import TABLE1_NOTE
 from sdgmnet.paper.progress import say
 from sdgmnet.paper.results import WAY_NAMES, WAYS, Cells, Result, by_group
 from sdgmnet.paper.runner import DescribeFn, run_plan
-from sdgmnet.report import Section, markdown, print_table
+from sdgmnet.report import Section
 from sdgmnet.training.config import EPOCHS, PAPER_ITERATIONS
 
 SMALL = Budget(iterations=400, batch_size=256, checkpoints=20, checkpoint_pairs=4000)
@@ -81,6 +84,7 @@ class PlanArguments:
         )
 
     def opened(self) -> list[Group]:
+        demand_folder(self.out)
         return open_groups(self.groups, self.phototour, progress=True)
 
     def data_sentence(self, groups: Sequence[Group]) -> str:
@@ -89,11 +93,11 @@ class PlanArguments:
             names, patches = ", ".join(one.name for one in group.train), sum(len(one) for one in group.train)
             parts.append(f"{group.name} = {names} ({patches} patches, {group.pairs} test pairs)")
         drawn = [name for group in groups for name in group.drawn]
-        kind = (
-            "UBC PhotoTour's subsets"
-            if self.phototour is not None
-            else "Groups of scenes made from photos, not PhotoTour"
-        )
+        kinds = {one.origin.get("source") for group in groups for one in group.train}
+        kind = "UBC PhotoTour's subsets"
+        if self.phototour is None:
+            photos = " made from photos" if kinds <= {"photos", "views"} else ""
+            kind = f"Groups of scenes{photos}{'' if 'PhotoTour' in kinds else ', not PhotoTour'}"
         drawn_sentence = f" Test pairs drawn here with a fixed seed: {', '.join(drawn)}." if drawn else ""
         return f"{kind}: {'; '.join(parts)}. A group's score is the mean over its scenes.{drawn_sentence}"
 
@@ -127,16 +131,15 @@ def table1(words: list[str]) -> None:
     learned = [name for name in methods if METHODS[name].recipe is not None]
     runs = _table1_runs(learned, groups, budget, range(arguments.seeds))
     more = range(arguments.seeds, max(arguments.seeds, arguments.best_seeds))
-    if more and learned and not arguments.finished:
-        count = len(more) * min(first.BEST_ROWS, len(learned)) * len(groups)
-        say(console, f"After these, {count} runs more: further seeds of the three best methods.")
+    count = len(more) * min(first.BEST_ROWS, len(learned)) * len(groups)
+    then = Then(count, "further seeds of the three best methods")
     if arguments.plan:
-        only_plan(runs, arguments, console)
+        only_plan(runs, arguments, console, then)
         return
     if arguments.finished:
         table1_so_far(arguments, groups, learned)
         return
-    found = run_plan(runs, out, describe_with, console)
+    found = run_plan(runs, out, describe_with, console, then)
     results = keyed(runs, found)
     lines = [first.learned_line(name, results, groups) for name in learned]
     if more:
@@ -207,9 +210,9 @@ def deliver_table1(
         "groups": {group.name: [one.name for one in group.train] for group in groups},
         "rows": first.content(lines),
     }
-    deliver_paper(arguments.out, "table1", results, sections, arguments.json, notes)
-    kind = "PhotoTour" if arguments.phototour is not None else "groups of own scenes"
-    first.draw_table1(lines, arguments.out / "table1", f"{kind}, {budget.iterations} iterations")
+    kind = "PhotoTour" if arguments.phototour is not None else "groups of scenes"
+    pictures = first.draw_table1(lines, arguments.out / "table1", f"{kind}, {budget.iterations} iterations")
+    deliver_paper(arguments.out, "table1", results, sections, pictures, arguments.json, notes)
 
 
 def _table1_runs(methods: Sequence[str], groups: Sequence[Group], budget: Budget, seeds: range) -> list[Planned]:
@@ -220,14 +223,14 @@ def keyed(runs: Sequence[Planned], results: Sequence[Result]) -> dict[first.Key,
     return {(one.method, one.train.name, one.config.seed): result for one, result in zip(runs, results, strict=True)}
 
 
-def only_plan(runs: Sequence[Planned], arguments: PlanArguments, console: Console) -> None:
+def only_plan(runs: Sequence[Planned], arguments: PlanArguments, console: Console, then: Then = NOTHING_MORE) -> None:
     unique, out = unique_runs(runs), arguments.out
     check(unique)
     rates = seconds_per_iteration(unique, out)
     if arguments.json:
         print(json.dumps({"runs": plan_content(unique, out, rates)}, indent=2))
     else:
-        announce(unique, out, rates, console)
+        announce(unique, out, rates, console, then)
 
 
 def describe_with(weights: Path) -> DescribeFn:
@@ -247,24 +250,3 @@ def sift_scores(groups: Sequence[Group], out: Path, console: Console) -> Cells:
                 write_json(path, {"fpr95": row.fpr95, "pairs": row.pairs, "sift": SIFT_VARIANT})
             scores[patchset.name] = float(read_record(path, shape)["fpr95"])
     return by_group(scores, groups)
-
-
-def deliver_paper(
-    out: Path, name: str, results: dict[str, Any], sections: Sequence[Section], as_json: bool, notes: Sequence[str] = ()
-) -> None:
-    """Tables on the terminal, NAME.md and NAME.json in the folder; those of the last call also as table.md and results.json."""
-    remarks = "\nDid not get to their end:\n\n" + "".join(f"- {note}\n" for note in notes) if notes else ""
-    results = {**results, "diverged": list(notes)}
-    if as_json:
-        print(json.dumps(results, indent=2))
-    else:
-        for one in sections:
-            print_table(one.header, one.body, one.heading)
-            if one.text:
-                print(one.text, end="\n\n")
-        print(remarks, end="")
-    parts = [f"## {one.heading}\n\n{one.text}\n\n{markdown(one.header, one.body)}" for one in sections]
-    text = "\n".join(parts) + remarks
-    for stem, table in ((name, name), ("results", "table")):
-        write_json(out / f"{stem}.json", results)
-        write_text(out / f"{table}.md", text)

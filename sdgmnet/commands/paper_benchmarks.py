@@ -17,6 +17,7 @@ from sdgmnet.benchmarks.reconstruction import COLMAP, Detector
 from sdgmnet.commands import evaluate_reconstruction, hpatches, matching
 from sdgmnet.commands.data import print_aside
 from sdgmnet.commands.paper_figures import Out, demand_folder
+from sdgmnet.commands.paper_output import print_written
 from sdgmnet.contenders import identity, split_label
 from sdgmnet.data.hpatches_tasks import PAIRS
 from sdgmnet.errors import InputError
@@ -82,6 +83,7 @@ def fig4(words: list[str]) -> None:
     else:
         print_table(hpatches_table.HEADER[:7], [row[:7] for row in body], "HPatches, mAP in %")
         print_table(difference_header, stated)
+    print_written(arguments.out, ("fig4.md", "fig4.json", "fig4.png", "fig4.pdf"))
 
 
 def lines_of(results: dict[str, Any]) -> list[tuple[str, list[Row]]]:
@@ -157,6 +159,7 @@ def _write_fig5(results: dict[str, Any], arguments: Fig5Arguments) -> None:
         print(json.dumps(everything, indent=2))
     else:
         print_table(header, rows, "Fig. 5")
+    print_written(arguments.out, ("fig5.md", "fig5.json", "fig5.png", "fig5.pdf"))
 
 
 @dataclass(frozen=True)
@@ -217,6 +220,7 @@ def _write_table5(results: dict[str, Any], arguments: Table5Arguments) -> None:
         print_table(header, body, "Table 5")
     for kind in ("png", "pdf"):
         draw_reconstruction(rows, arguments.out / f"table5.{kind}")
+    print_written(arguments.out, ("table5.md", "table5.json", "table5.png", "table5.pdf"))
 
 
 def summaries(folder: Path) -> dict[str, Any]:

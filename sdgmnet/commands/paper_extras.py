@@ -8,8 +8,9 @@ import numpy as np
 import tyro
 
 from sdgmnet.commands.data import print_aside
-from sdgmnet.commands.paper_figures import Out, demand_folder, encoder_of, one_patchset
+from sdgmnet.commands.paper_figures import Out, encoder_of, one_patchset
 from sdgmnet.commands.paper_modulation import angles_of_run
+from sdgmnet.commands.paper_output import FILES, demand_folder, demand_run, print_written
 from sdgmnet.errors import InputError
 from sdgmnet.inference import feature_lengths
 from sdgmnet.loss.sdgm import PAPER_POWER_PER_PAIR
@@ -80,6 +81,7 @@ def learning_rate(words: list[str]) -> None:
     steps = np.arange(1, int(config.warmup * config.iterations) + 1)
     formula = warm_up_factor(steps, config.batch_size, initial, config.running_decay)
     draw_pace(pace, config.warmup * config.iterations, formula, arguments.out / "learning_rate")
+    print_written(arguments.out, (*FILES, "learning_rate.png", "learning_rate.pdf"))
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ def released(words: list[str]) -> None:
         results, [Section("Triplets beyond the margin", caption, header, rows)], arguments.out, arguments.json
     )
     draw_release(shares, config.margin, arguments.out / "released")
+    print_written(arguments.out, (*FILES, "released.png", "released.pdf"))
 
 
 @dataclass(frozen=True)
@@ -174,8 +177,4 @@ def norms(words: list[str]) -> None:
     }
     deliver_sections(results, [Section("‖x‖ against contrast", caption, header, [row])], arguments.out, arguments.json)
     draw_norms(contrast, length, relation, arguments.out / "norms")
-
-
-def demand_run(run: Path) -> None:
-    if not run.is_dir():
-        raise InputError(f"{run} is not a folder: give the folder of a run.")
+    print_written(arguments.out, (*FILES, "norms.png", "norms.pdf"))

@@ -9,6 +9,7 @@ import tyro
 
 from sdgmnet.commands.data import print_aside
 from sdgmnet.commands.paper_modulation import angles_of_run
+from sdgmnet.commands.paper_output import FILES, demand_folder, print_written
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.sources import open_patchsets
 from sdgmnet.encoders import ENCODERS, Encoder
@@ -84,6 +85,7 @@ def fig1(words: list[str]) -> None:
     deliver_sections({"caption": caption, **results}, [section], arguments.out, arguments.json)
     note = f"{patchset.name}, batch of {len(pairs)} pairs; arrows: modulated gradients"
     draw_fig1(patchset, triplets, note, arguments.out / "fig1")
+    print_written(arguments.out, (*FILES, "fig1.png", "fig1.pdf"))
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,7 @@ def fig2(words: list[str]) -> None:
     )
     header = ("angle (rad)", *running, "mean of the triplets", "std of the triplets", "skewness")
     deliver_sections(results, [Section("Fig. 2", caption, header, rows)], arguments.out, arguments.json)
+    print_written(arguments.out, (*FILES, "fig2.png", "fig2.pdf"))
 
 
 @dataclass(frozen=True)
@@ -168,11 +171,7 @@ def fig3(words: list[str]) -> None:
         results, ("layer", "shape", "parameters"), rows, arguments.out, arguments.json, title=type(encoder).__name__
     )
     draw_fig3(type(encoder).__name__, layers, arguments.out / "fig3")
-
-
-def demand_folder(out: Path) -> None:
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is a file: give the name of a folder.")
+    print_written(arguments.out, (*FILES, "fig3.png", "fig3.pdf"))
 
 
 def one_patchset(data: str) -> PatchSet:

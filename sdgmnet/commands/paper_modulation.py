@@ -12,6 +12,7 @@ from rich.console import Console
 from torch import nn
 
 from sdgmnet.commands.data import print_aside
+from sdgmnet.commands.paper_output import FILES, demand_folder, print_written
 from sdgmnet.errors import InputError
 from sdgmnet.loss.named import is_loss_name, loss_by_name, own_file, parse_options
 from sdgmnet.paper import modulation
@@ -58,13 +59,13 @@ def main(words: list[str]) -> None:
         raise InputError("a loss stands there twice: name each once.")
     if arguments.grid < 2 or arguments.pairs < 4:
         raise InputError("--grid must be at least 2 and --pairs at least 4.")
-    if arguments.out.exists() and not arguments.out.is_dir():
-        raise InputError(f"{arguments.out} is a file: give the name of a folder.")
+    demand_folder(arguments.out)
     angles, source = angles_of(arguments.run)
     losses = [prepare(loss_of(text, arguments.run), angles, arguments.pairs) for text in arguments.losses]
     calls = modulation.evaluations(angles, arguments.grid)
+    number = f"{len(losses)} losses" if len(losses) > 1 else "1 loss"
     print_aside(
-        f"{len(losses)} losses, {calls} batches of {arguments.pairs} pairs each; angles: {source}; "
+        f"{number}, {calls} batches of {arguments.pairs} pairs each; angles: {source}; "
         f"about {cost(losses, arguments.pairs, calls):.0f} s."
     )
     found = []
@@ -87,6 +88,7 @@ def main(words: list[str]) -> None:
     section = Section("Modulation of losses", caption, *modulation.table(found))
     deliver_sections(results, [section], arguments.out, arguments.json)
     modulation.draw_modulations(found, angles, source, arguments.out / "modulation")
+    print_written(arguments.out, (*FILES, "modulation.png", "modulation.pdf"))
 
 
 def angles_of(run: Path | None) -> tuple[Angles, str]:

@@ -9,7 +9,9 @@ import tyro
 from rich.console import Console
 
 from sdgmnet.benchmarks.hpatches import TASKS, compare, gap, headline
-from sdgmnet.commands.paper import PlanArguments, deliver_paper, describe_with, finished_runs, only_plan
+from sdgmnet.commands.data import print_aside
+from sdgmnet.commands.paper import PlanArguments, describe_with, finished_runs, only_plan
+from sdgmnet.commands.paper_output import deliver_paper, demand_folder, demand_run
 from sdgmnet.contenders import identity, parse_contender
 from sdgmnet.data.hpatches_tasks import PAIRS
 from sdgmnet.errors import InputError
@@ -109,8 +111,10 @@ def fig6a(words: list[str]) -> None:
         Section("As printed in the paper (Table 1)", checkpoints.BEST_NOTE, *checkpoints.printed_best()),
     ]
     content = {"caption": caption, "curves": curves, "paper_best_percent": checkpoints.paper_best()}
-    deliver_paper(arguments.out, "fig6a", content, sections, arguments.json, diverged(results))
-    checkpoints.draw_fig6a(curves, arguments.out / "fig6a")
+    seen = arguments.budget().checkpoint_pairs
+    pairs = "all test pairs" if seen is None else f"on {seen} test pairs"
+    pictures = checkpoints.draw_fig6a(curves, arguments.out / "fig6a", pairs)
+    deliver_paper(arguments.out, "fig6a", content, sections, pictures, arguments.json, diverged(results))
 
 
 @dataclass(frozen=True)
@@ -144,8 +148,8 @@ def reproducibility(words: list[str]) -> None:
         Section("As printed in the paper (Section V-A)", "PhotoTour, full trainings.", *checkpoints.printed_spread()),
     ]
     content = {"caption": caption, "fpr95": spread, "paper_percent": checkpoints.REPRODUCIBILITY}
-    deliver_paper(arguments.out, "reproducibility", content, sections, arguments.json, diverged(results))
-    checkpoints.draw_spread(spread, arguments.out / "reproducibility")
+    pictures = checkpoints.draw_spread(spread, arguments.out / "reproducibility")
+    deliver_paper(arguments.out, "reproducibility", content, sections, pictures, arguments.json, diverged(results))
 
 
 @dataclass(frozen=True)
@@ -186,8 +190,8 @@ def fig6c(words: list[str]) -> None:
         ),
     ]
     content = {"caption": caption, **ablation.content(scores, ratios, late)}
-    deliver_paper(arguments.out, "fig6c", content, sections, arguments.json, diverged(results))
-    ablation.draw_fig6c(scores, arguments.out / "fig6c")
+    pictures = ablation.draw_fig6c(scores, arguments.out / "fig6c")
+    deliver_paper(arguments.out, "fig6c", content, sections, pictures, arguments.json, diverged(results))
 
 
 @dataclass(frozen=True)
@@ -228,8 +232,8 @@ def fig6b(words: list[str]) -> None:
         "Fig. 6 (b): margin and attenuation", f"{caption} Top ten: {TOP_TEN}.", *sweeps.sweep_table(curves)
     )
     content = {"caption": caption, **sweeps.content(curves)}
-    deliver_paper(arguments.out, "fig6b", content, [section], arguments.json, diverged(results))
-    sweeps.draw_fig6b(curves, arguments.out / "fig6b")
+    pictures = sweeps.draw_fig6b(curves, arguments.out / "fig6b")
+    deliver_paper(arguments.out, "fig6b", content, [section], pictures, arguments.json, diverged(results))
 
 
 @dataclass(frozen=True)
@@ -282,8 +286,8 @@ def fig7(words: list[str]) -> None:
     )
     section = Section("Fig. 7: attenuation on HPatches", caption, *sweeps.accuracy_table(found))
     content = {"caption": caption, "alphas": [{"alpha": alpha, **tasks} for alpha, tasks in found.items()]}
-    deliver_paper(arguments.out, "fig7", content, [section], arguments.json, diverged(results))
-    sweeps.draw_fig7(found, arguments.out / "fig7")
+    pictures = sweeps.draw_fig7(found, arguments.out / "fig7")
+    deliver_paper(arguments.out, "fig7", content, [section], pictures, arguments.json, diverged(results))
 
 
 def weights_of(run: Planned, out: Path) -> Path:
@@ -332,8 +336,11 @@ def statistics(words: list[str]) -> None:
     arguments = tyro.cli(StagesArguments, prog="sdgmnet paper table2-4", args=words)
     if not arguments.runs:
         raise InputError("name at least one folder of a run that was trained with SDGMNet's loss.")
+    demand_folder(arguments.out)
+    print_aside(f"Tables 2-4: from the logs of {', '.join(map(str, arguments.runs))}; seconds.")
     ours, sections = {}, []
     for folder in arguments.runs:
+        demand_run(folder)
         found, config = stages.stages_of(folder)
         if found.label in ours:
             raise InputError(f"{folder}: two runs are called {found.label}; name one of the folders otherwise.")
@@ -350,5 +357,5 @@ def statistics(words: list[str]) -> None:
         "here": {label: found._asdict() for label, found in ours.items()},
         "authors": {found.label: found.values for found in stages.AUTHORS},
     }
-    deliver_paper(arguments.out, "table2-4", content, sections, arguments.json)
-    stages.draw_stages(ours, arguments.out / "table2-4")
+    pictures = stages.draw_stages(ours, arguments.out / "table2-4")
+    deliver_paper(arguments.out, "table2-4", content, sections, pictures, arguments.json)

@@ -64,6 +64,11 @@ def loss_by_name(name: str, options: Mapping[str, Any], shared: Mapping[str, Any
         raise InputError(
             f"{name} does not take progress: a loss is called loss(anchor, positive, progress=0.5), see docs/own_loss.md."
         )
+    if next(loss.parameters(), None) is not None:
+        raise InputError(
+            f"{name} has parameters, which training would not change: only the encoder learns; register buffers, or take "
+            "numbers as options."
+        )
     more = set(getattr(loss, "needs", ())) - NEEDS
     if more:
         raise InputError(f"{name} needs {', '.join(sorted(more))}: an encoder gives {', '.join(sorted(NEEDS))}.")

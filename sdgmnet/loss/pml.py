@@ -95,7 +95,7 @@ def _pair_based(name: str, options: dict[str, Any]) -> nn.Module:
         )
     try:
         loss: nn.Module = kind(**options)
-    except (TypeError, ValueError, AssertionError, AttributeError, NotImplementedError) as error:
+    except Exception as error:  # whatever a library's class does
         raise InputError(
             f"pml:{name} cannot be made with the options {options} ({error}); losses that want the number of classes are not "
             "pair-based and cannot train here."

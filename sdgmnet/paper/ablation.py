@@ -138,7 +138,7 @@ def _percent(score: Score | None) -> list[float]:
 
 
 def draw_fig6c(scores: Mapping[str, Score], path: Path) -> list[Path]:
-    """Bars of the mean over the seeds, a dot a seed; HyNet and HardNet+FRN as dashed lines.
+    """Bars of the mean over the seeds, a dot a seed; HyNet and HardNet+FRN as dashed lines, their seeds at the right edge.
 
     Of the last checkpoints: at small scale the others see few pairs, the same for all seeds, and differ by chance of these.
     """
@@ -155,16 +155,21 @@ def draw_fig6c(scores: Mapping[str, Score], path: Path) -> list[Path]:
                     )
                     axis.plot([place + shift * width] * len(found), found, "o", color="black", markersize=2.5)
                     values += found
-        for name in DASHED:
+        for phase, name in enumerate(
+            DASHED
+        ):  # dashes of one fill the gaps of the other where both lie at the same height
             found = _percent(scores.get(name))
             if found:
-                axis.axhline(np.mean(found), color=COLOURS[name], linestyle="--", label=METHODS[name].label)
+                style = (5 * phase, (5, 5))
+                axis.axhline(np.mean(found), color=COLOURS[name], linestyle=style, label=METHODS[name].label)
+                place = len(ABLATION) - 0.42 + 0.12 * phase
+                axis.plot([place] * len(found), found, "o", color=COLOURS[name], markersize=2.5)
                 values += found
         axis.bar(0, 0, color="#bdbdbd", edgecolor="#4d4d4d", label="−PA")
         axis.bar(0, 0, color=COLOURS["sdgmnet"], edgecolor="#4d4d4d", label="+PA")
         axis.set_xticks(range(len(ABLATION)), [r"&$\theta$", r"&$s$", r"&$l_2$", "&AF"])
         if values:  # the paper's bars do not start at 0 either: differences are small
-            spread = max(max(values) - min(values), 0.05 * max(values))
+            spread = max(max(values) - min(values), 0.05 * max(values), 0.01)
             axis.set_ylim(max(0, min(values) - 0.5 * spread), max(values) + 0.2 * spread)
         axis.set(ylabel="mean FPR@95 (%), axis cut\nlast checkpoint, all pairs")
         figure.legend(loc="outside upper center", ncols=4, columnspacing=1.0, handlelength=1.8)

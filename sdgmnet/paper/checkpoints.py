@@ -25,9 +25,9 @@ def curves_of(runs: Sequence[Planned], results: Sequence[Result]) -> dict[str, C
     }
 
 
-def draw_fig6a(curves: dict[str, Curve], path: Path) -> list[Path]:
+def draw_fig6a(curves: dict[str, Curve], path: Path, pairs: str) -> list[Path]:
     """A curve a training group, its best checkpoint marked with its value. The first half is left out where it is long, as in
-    the paper: it would flatten the rest."""
+    the paper: it would flatten the rest. pairs: on which the checkpoints are evaluated."""
     with printed():
         figure, axes = new_figure(1, 1, COLUMN, 2.6)
         axis = axes[0, 0]
@@ -36,10 +36,11 @@ def draw_fig6a(curves: dict[str, Curve], path: Path) -> list[Path]:
             colour = FURTHER_COLOURS[place % len(FURTHER_COLOURS)]
             step, lowest = min(points, key=lambda point: (point[1], -point[0]))  # the last of equals
             label = f"trained on {name}, best {100 * lowest:.2f} %"
-            axis.plot([one for one, _ in shown], [100 * value for _, value in shown], color=colour, label=label)
+            steps, percent = [one for one, _ in shown], [100 * value for _, value in shown]
+            axis.plot(steps, percent, color=colour, marker="o" if len(shown) <= 20 else "", label=label)
             if step >= shown[0][0]:
                 axis.plot(step, 100 * lowest, marker="*", color=colour, markersize=8, clip_on=False, zorder=3)
-        axis.set(xlabel="iteration", ylabel="mean FPR@95 (%)")
+        axis.set(xlabel="iteration", ylabel=f"mean FPR@95 (%)\n{pairs}")
         axis.grid(linestyle=":")
         figure.legend(loc="outside upper center", ncols=1)
         return save_print(figure, path)

@@ -97,9 +97,11 @@ def summary(one: Modulation) -> dict[str, float | None]:
     relative = one.along_theta[0] - one.along_theta[1]
     silent = np.maximum(abs(w_pos), abs(w_neg)) <= 1e-6 * one.scale
     energy = len(w_pos) * (w_pos**2).sum()
+    nothing = 1e-6 * one.scale * len(w_pos)  # a ratio to what rounding leaves tells nothing, nor one of pushes to pulls
+    balanced = w_neg.sum() > nothing and w_pos.sum() >= 0
     return {
         "largest": one.scale,
-        "power_ratio": float(w_pos.sum() / w_neg.sum()) if w_neg.sum() > 0 else None,
+        "power_ratio": float(w_pos.sum() / w_neg.sum()) if balanced else None,
         "without_gradient": float(silent.mean()),
         "effective_share": float(w_pos.sum() ** 2 / energy) if energy > 0 else 0.0,
         "rank_correlation": rank_correlation(relative, w_pos),

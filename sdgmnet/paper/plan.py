@@ -10,26 +10,29 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
 
 from sdgmnet.data.batches import PairSampler
+from sdgmnet.data.patchset import PatchSet, some_pairs
 from sdgmnet.data.sources import Sources
 from sdgmnet.errors import InputError
 from sdgmnet.files import read_record
 from sdgmnet.paper.groups import Group
 from sdgmnet.paper.methods import METHODS
-from sdgmnet.paper.progress import duration, say
+from sdgmnet.paper.progress import counted, duration, say
 from sdgmnet.paper.results import FILE, RATED, Result, read_result
+from sdgmnet.training.checkpoint import checkpoints
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.recipes import settings_of
-from sdgmnet.training.run import Diverged, iterate_once, start
+from sdgmnet.training.run import Diverged, Run, evaluate, iterate_once, start
 
 Rates = dict[tuple[str, int], float]  # encoder and batch size -> seconds an iteration
 NOT_IN_DIGEST = ("data", "holdout", "checkpoint_every", "tensorboard")  # places, and what changes no bits
 TIMED_STEPS = 3
+TIMED_PAIRS = 200
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,10 @@ class Budget:
         batch = "each method's own batch size" if self.batch_size is None else f"N = {self.batch_size}"
         few = f"at most {self.checkpoint_pairs} test pairs of all scenes together, the last also on all pairs"
         pairs = "all test pairs" if self.checkpoint_pairs is None else few
-        checkpoints = min(self.checkpoints, self.iterations)
+        count = min(self.checkpoints, self.iterations)
+        half = ", so that ten of them are half of it (the paper's are 200)" if count == 20 else ""
         return (
-            f"{self.iterations} iterations for every learned method, {batch}; {checkpoints} checkpoints along each run, "
+            f"{self.iterations} iterations for every learned method, {batch}; {count} checkpoints along each run{half}, "
             f"evaluated on {pairs}"
         )
 
@@ -103,6 +107,11 @@ class Planned:
         config = TrainConfig.load(path)
         self.demand_same(json.loads(json.dumps(asdict(config))), path.parent)
         return config
+
+    def steps_done(self, out: Path) -> int:
+        """Of a run that was begun: those that are not trained again."""
+        kept = checkpoints(self.find(out) / "checkpoints")
+        return int(kept[-1].stem.rpartition("-")[2]) if kept else 0
 
     def demand_same(self, trained: Mapping[str, Any], folder: Path) -> None:
         """Settings that are open today, the machine has settled for the run."""
@@ -199,12 +208,29 @@ def time_steps(one: Planned) -> float:
             begun = time.monotonic()
             iterate_once(run)
             times.append(time.monotonic() - begun)
-    return min(times, default=0.0)
+    seconds = min(times, default=0.0)
+    with suppress(Diverged):
+        seconds += _seconds_of_evaluations(run, one.sources().test) / one.config.iterations
+    return seconds
+
+
+def _seconds_of_evaluations(run: Run, tests: Sequence[PatchSet]) -> float:
+    """Of a whole run, by one on a few pairs."""
+    few = replace(tests[0], test_pairs=some_pairs(tests[0], TIMED_PAIRS))
+    begun = time.monotonic()
+    evaluate(run, [few])
+    each = (time.monotonic() - begun) / len(some_pairs(few, None))
+    along = sum(len(some_pairs(one, run.config.most_evaluation_pairs)) for one in tests)
+    at_the_end = sum(len(some_pairs(one, None)) for one in tests)
+    return each * (along * len(run.config.evaluation_steps()) + at_the_end)
 
 
 def unique_runs(runs: Sequence[Planned]) -> list[Planned]:
-    """Each training once: two rows of a plan may be the same run under two names, as m = 0.6 and α = 0.9 are."""
-    return list({one.digest(): one for one in runs}.values())
+    """Each training once, under its first name: m = 0.6 and α = 0.9 are the same run."""
+    unique: dict[str, Planned] = {}
+    for one in runs:
+        unique.setdefault(one.digest(), one)
+    return list(unique.values())
 
 
 def missing(runs: Sequence[Planned], out: Path) -> list[Planned]:
@@ -212,22 +238,33 @@ def missing(runs: Sequence[Planned], out: Path) -> list[Planned]:
 
 
 def plan_content(runs: Sequence[Planned], out: Path, rates: Rates) -> list[dict[str, Any]]:
-    """A line a run: what it is, whether it is done, and the seconds that a whole one of its kind takes (0 where it is done)."""
+    """A line a run: what it is, whether it is done, and the seconds that are left of it."""
     lines = []
     for one in runs:
         done = one.result(out) is not None
         state = "done" if done else "to do" if one.begun(out) is None else "begun"
-        seconds = 0.0 if done else rates[pace_key(one.config)] * one.config.iterations
+        left = 0 if done else one.config.iterations - one.steps_done(out)
+        seconds = left * rates[pace_key(one.config)] if left else 0.0
         config = {name: getattr(one.config, name) for name in ("iterations", "batch_size")}
         lines.append({"name": one.title, "state": state, **config, "seconds": seconds, "folder": one.find(out).name})
     return lines
 
 
-def announce(runs: Sequence[Planned], out: Path, rates: Rates, console: Console) -> None:
+class Then(NamedTuple):
+    """Runs that follow a plan, of which only then is known which they are."""
+
+    runs: int
+    what: str
+
+
+NOTHING_MORE = Then(0, "")
+
+
+def announce(runs: Sequence[Planned], out: Path, rates: Rates, console: Console, then: Then = NOTHING_MORE) -> None:
     """The plan and its cost, before anything is done."""
     lines = plan_content(runs, out, rates)
     left = [line for line in lines if line["state"] != "done"]
-    say(console, f"Plan: {len(lines)} training runs, {len(lines) - len(left)} of them done before.")
+    say(console, f"Plan: {counted(len(lines), 'training run')}, {len(lines) - len(left)} of them done before.")
     for line in lines:
         what = f"{line['name']}: {line['iterations']} iterations, N = {line['batch_size']}"
         say(console, f"  {line['state']:5}  {what}")
@@ -235,9 +272,12 @@ def announce(runs: Sequence[Planned], out: Path, rates: Rates, console: Console)
         seconds = sum(line["seconds"] for line in left)
         say(
             console,
-            f"Estimate: {duration(seconds)} for the {len(left)} missing ones, by finished runs or {TIMED_STEPS} timed steps; "
-            "evaluations come on top where only steps were timed.",
+            f"Estimate: {duration(seconds)} for what is missing of {len(left)}, by finished runs or {TIMED_STEPS} timed steps.",
         )
+    if then.runs:
+        whole = [rates[key] * one.config.iterations for one in runs if (key := pace_key(one.config)) in rates]
+        cost = f", about {duration(then.runs * float(np.mean(whole)))} by the mean of these" if whole else ""
+        say(console, f"After these, {then.runs} runs more: {then.what}{cost}.")
 
 
 def made_elsewhere(runs: Sequence[Planned], results: Sequence[Result]) -> str:

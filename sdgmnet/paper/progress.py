@@ -14,12 +14,18 @@ from sdgmnet.data.sources import Sources
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.display import Display
 
+WIDE = 120  # columns of a terminal
+
 
 def duration(seconds: float) -> str:
     minutes = int(seconds // 60)
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     return f"{minutes} min {int(seconds % 60):02d} s" if minutes else f"{int(seconds)} s"
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def say(console: Console, sentence: str) -> None:
@@ -38,11 +44,14 @@ class Board:
         self.finished: set[str] = set()
         self.title, self.step, self.steps = "", 0, 0
         self.took, self.expected = 0.0, 0.0  # seconds of the finished runs
+        self.wide = (
+            console.width >= WIDE
+        )  # elsewhere the loss and the time gone give way, so that the time left is not cut
         self.bar = Progress(
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=30),
+            BarColumn(bar_width=30 if self.wide else 8),
             TextColumn("{task.fields[news]}", markup=False),
-            TimeElapsedColumn(),
+            *([TimeElapsedColumn()] if self.wide else []),
             TextColumn("{task.fields[left]}", markup=False),
             console=console,
         )
@@ -84,10 +93,10 @@ class Board:
         self.step = step
         self.bar.update(
             self.task,
-            description=f"run {len(self.finished) + 1} of {len(self.work)}: {self.title}",
+            description=f"{len(self.finished) + 1}/{len(self.work)} {self.title}",
             completed=self.total - self._seconds(),
-            news=f"{step}/{self.work[self.title][0]}  {news}",
-            left=f"about {self._time_left()} left",
+            news=f"{step}/{self.work[self.title][0]}{news}",
+            left=f"{self._time_left()} left",
         )
 
     def measured(self, seconds: float) -> None:
@@ -119,13 +128,14 @@ class RunInPlan(Display):
         return None
 
     def advance(self, step: int, value: float, report: Any) -> None:
-        self.board.advance(step, f"loss {value:+.3f}{self.score}")
+        loss = f"  loss {value:+.3f}" if self.board.wide else ""
+        self.board.advance(step, f"{loss}{self.score}")
 
     def scalars(self, step: int, line: dict[str, float]) -> None:
         return None
 
     def evaluated(self, step: int, scores: dict[str, float]) -> None:
-        self.score = f"  FPR@95 {100 * scores['mean']:.2f} %"
+        self.score = f"  FPR@95 {100 * scores['mean']:.1f} %"
 
     def finished(self, out: Path, results: dict[str, Any]) -> None:
         return None

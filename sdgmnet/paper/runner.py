@@ -17,7 +17,9 @@ from sdgmnet.files import read_record
 from sdgmnet.locks import holding
 from sdgmnet.paper.plan import (
     NOT_IN_DIGEST,
+    NOTHING_MORE,
     Planned,
+    Then,
     announce,
     check,
     missing,
@@ -25,7 +27,7 @@ from sdgmnet.paper.plan import (
     seconds_per_iteration,
     unique_runs,
 )
-from sdgmnet.paper.progress import Board, say
+from sdgmnet.paper.progress import Board, counted, say
 from sdgmnet.paper.results import Result, best, last, last_ten, mean_of
 from sdgmnet.training.log import read_log
 from sdgmnet.training.loop import train
@@ -35,7 +37,11 @@ SECONDS_BETWEEN_LOOKS = 1.0  # at what other processes train
 
 
 def run_plan(
-    runs: Sequence[Planned], out: Path, describe_of: Callable[[Path], DescribeFn], console: Console
+    runs: Sequence[Planned],
+    out: Path,
+    describe_of: Callable[[Path], DescribeFn],
+    console: Console,
+    then: Then = NOTHING_MORE,
 ) -> list[Result]:
     """The results of all runs, in their order. What is finished is read, what was begun goes on, the rest is trained.
 
@@ -46,12 +52,12 @@ def run_plan(
     if left:
         check(left)
         rates = seconds_per_iteration(left, out)
-        announce(unique, out, rates, console)
+        announce(unique, out, rates, console, then)
         work = [(one.title, one.config.iterations, rates[pace_key(one.config)]) for one in left]
         with Board(console, work) as board:
             _work_off(left, out, describe_of, console, board)
     else:
-        say(console, f"Plan: {len(unique)} training runs, all done before.")
+        say(console, f"Plan: {counted(len(unique), 'training run')}, all done before.")
     return [_finished(one, out) for one in runs]
 
 
@@ -79,7 +85,7 @@ def _work_off(
             say(console, f"{one.title}{elsewhere}: {_in_words(result, one)}; {board.left()}")
         if len(left) == before:
             if not waiting:
-                say(console, f"Waiting for {len(left)} of the runs, which other processes train.")
+                say(console, f"Waiting for {counted(len(left), 'run')} that other processes train.")
                 waiting = True
             time.sleep(SECONDS_BETWEEN_LOOKS)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sdgmnet.errors import InputError
 from sdgmnet.paper.colours import NEGATIVE, POSITIVE, RELATIVE
 from sdgmnet.paper.figures import new_figure
-from sdgmnet.paper.printing import PAGE, printed, save_print
+from sdgmnet.paper.printing import PAGE, SMALL, printed, save_print
 from sdgmnet.training.config import EPOCHS, TrainConfig
 from sdgmnet.training.log import read_log
 
@@ -117,7 +117,7 @@ def stage_table(stages: Stages) -> tuple[list[str], list[list[str]]]:
 
 
 def draw_stages(ours: Mapping[str, Stages], path: Path) -> list[Path]:
-    """Means of the angles, their stds and the powers a pair over training: runs here solid, the authors' logs dotted."""
+    """Means of the angles, their stds and the powers a pair over training: runs here solid, the authors' logs broken."""
     with printed():
         figure, axes = new_figure(1, 3, PAGE, 2.4)
         panels = (
@@ -127,16 +127,20 @@ def draw_stages(ours: Mapping[str, Stages], path: Path) -> list[Path]:
         )
         for axis, (names, label) in zip(axes[0], panels, strict=True):
             markers = dict(zip(ours, itertools.cycle(".sD^v"), strict=False))
-            lines = [(one, "-", markers[label]) for label, one in ours.items()] + [(one, ":", ".") for one in AUTHORS]
+            lines = [(one, "-", markers[label]) for label, one in ours.items()] + list(
+                zip(AUTHORS, (":", "--", "-."), "...", strict=True)
+            )
             for stages, style, marker in lines:
                 for name, colour in names.items():
                     scale = stages.batch_size if name.startswith("power") else 1
-                    axis.plot(STAGES, [one / scale for one in stages.values[name]], style, color=colour, marker=marker)
+                    shown = [one / scale for one in stages.values[name]]
+                    axis.plot(STAGES, shown, style, color=colour, marker=marker)
             for name, colour in names.items():
                 axis.plot([], [], color=colour, label=STATISTICS[name].split("[")[1].rstrip("]"))
             axis.set(xlabel="epoch of 200", ylabel=label, xticks=STAGES)
             low, high = axis.get_ylim()
             axis.set_ylim(low, high + 0.22 * (high - low))
             axis.legend(ncols=3, loc="upper center", columnspacing=0.8, handlelength=1.2)
-        figure.supxlabel("solid: here; dotted: the authors' logs of Liberty, Notredame, Yosemite", fontsize=7)
+        note = f"solid: {', '.join(ours)}; the authors' logs: Liberty dotted, Notredame dashed, Yosemite dash-dotted"
+        figure.supxlabel(note, fontsize=SMALL, parse_math=False)
         return save_print(figure, path)

@@ -19,7 +19,8 @@ from sdgmnet.paper.printing import PAGE, printed, save_print
 from sdgmnet.paper.results import WAYS, Cells, Result, number
 
 Key = tuple[str, str, int]  # method, group trained on, seed
-MARKERS = {"best": "<", "last ten": "o", "last": "|"}
+MARKERS = {"best": "<", "last ten": "o", "last": ">"}
+SMALLEST = 1e-4  # that the picture's logarithmic axis shows: an error of 0 stands there
 BEST_ROWS = 3  # that get more seeds
 
 
@@ -141,20 +142,24 @@ def content(lines: Sequence[Line]) -> list[dict[str, Any]]:
 def draw_table1(lines: Sequence[Line], path: Path, data: str) -> list[Path]:
     """Means of all cells: ours by the three ways of counting, the paper's beside it on its own scale."""
     with printed():
-        figure, axes = new_figure(1, 2, PAGE, 0.9 + 0.22 * len(lines))
+        figure, axes = new_figure(1, 2, PAGE, 0.9 + 0.27 * len(lines))
         ours, theirs = axes[0]
         for place, line in enumerate(lines):
             colour = COLOURS[line.method]
             theirs.plot(np.mean(TABLE1[line.method].cells), place, marker="D", color=colour, markersize=4)
             if METHODS[line.method].recipe is None:
-                ours.plot(100 * line.means["last"][0], place, marker="s", color=colour, markersize=4)
+                ours.plot(100 * max(line.means["last"][0], SMALLEST), place, marker="s", color=colour, markersize=4)
                 continue
-            for way, marker in MARKERS.items():
+            for shift, (way, marker) in zip(
+                (-0.2, 0, 0.2), MARKERS.items(), strict=True
+            ):  # they often lie on each other
                 if line.means[way]:
-                    values = 100 * np.array(line.means[way])
-                    ours.plot(values.mean(), place, marker=marker, color=colour, markersize=8 if marker == "|" else 5)
-                    if way == "last ten" and len(values) > 1:
-                        ours.plot([values.min(), values.max()], [place, place], color=colour, linewidth=2, alpha=0.5)
+                    values = 100 * np.array(line.means[way]).clip(SMALLEST)
+                    ours.plot(values.mean(), place + shift, marker=marker, color=colour, markersize=4)
+                    if len(values) > 1:
+                        ours.plot(
+                            values, [place + shift] * len(values), "|-", color=colour, linewidth=0.8, markersize=4
+                        )
             if not line.means["last ten"]:
                 state = "diverged" if line.diverged else "not finished"
                 ours.text(0.5, place, state, transform=ours.get_yaxis_transform(), ha="center", va="center")
@@ -165,8 +170,8 @@ def draw_table1(lines: Sequence[Line], path: Path, data: str) -> list[Path]:
             matplotlib.lines.Line2D([], [], color="#4d4d4d", marker=marker, linestyle="", label=name)
             for name, marker in (
                 ("best checkpoint", "<"),
-                ("mean of last ten (bar: seeds)", "o"),
-                ("last, all pairs", "|"),
+                ("mean of last ten", "o"),
+                ("last, all pairs (bars: seeds)", ">"),
                 ("not trained", "s"),
             )
         ]

@@ -323,8 +323,9 @@ def _card(run: Run, scores: dict[str, Any]) -> dict[str, Any]:
 
 def _what_diverged(run: Run, out: Path, reason: str) -> str:
     statistics = ", ".join(f"{name} {value:.4g}" for name, value in running_of(run.loss).items())
+    told = f" ({statistics})" if statistics else ""
     return (
-        f"training stopped at step {run.step} of {run.config.iterations}: {reason} ({statistics}). "
+        f"training stopped at step {run.step} of {run.config.iterations}: {reason}{told}. "
         f"The last checkpoint in {out / 'checkpoints'} is kept; try a lower --learning-rate."
     )
 

@@ -1,0 +1,52 @@
+"""What every `sdgmnet paper` command does at its beginning and at its end."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sdgmnet.commands.data import print_aside
+from sdgmnet.errors import InputError
+from sdgmnet.files import write_json, write_text
+from sdgmnet.report import Section, print_sections, sections_markdown
+
+FILES = ("table.md", "results.json")  # of the commands that share no folder
+
+
+def demand_folder(out: Path) -> None:
+    """Before anything is worked out that could then not be written."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file: give the name of a folder.")
+
+
+def demand_run(run: Path) -> None:
+    if not run.is_dir():
+        raise InputError(f"{run} is not a folder: give the folder of a run.")
+
+
+def print_written(out: Path, names: Sequence[str]) -> None:
+    print_aside(f"Written to {out}: {', '.join(names)}.")
+
+
+def deliver_paper(
+    out: Path,
+    name: str,
+    results: dict[str, Any],
+    sections: Sequence[Section],
+    pictures: Sequence[Path],
+    as_json: bool,
+    notes: Sequence[str] = (),
+) -> None:
+    """Tables on the terminal, NAME.md and NAME.json in the folder; those of the last call also as table.md and results.json."""
+    remarks = "\nDid not get to their end:\n\n" + "".join(f"- {note}\n" for note in notes) if notes else ""
+    results = {**results, "diverged": list(notes)}
+    if as_json:
+        print(json.dumps(results, indent=2))
+    else:
+        print_sections(sections)
+        print(remarks, end="")
+    text = sections_markdown(sections) + remarks
+    for stem, table in ((name, name), ("results", "table")):
+        write_json(out / f"{stem}.json", results)
+        write_text(out / f"{table}.md", text)
+    print_written(out, [f"{name}.md", f"{name}.json", *(picture.name for picture in pictures)])
