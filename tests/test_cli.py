@@ -37,6 +37,8 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
     ("words", "said"),
     [
         (["fly"], "no command 'fly'"),
+        (["paper", "fig6"], "no command 'paper fig6'; did you mean paper fig6a or paper fig6b or paper fig6c?"),
+        (["paper", "fig99"], "no command 'paper fig99': these are all that begin so."),
         (["train", "-o", "{tmp}/run", "--data", "{tmp}/nowhere"], "no such folder"),
         (["train", "-o", "{tmp}/run", "--data", "{tmp}"], "neither a PatchSet"),
         (["train", "-o", "{tmp}/run", "--resume"], "no run to resume"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,7 +38,11 @@ def test_table1_from_folders_to_files_and_again_without_training(
     call = ["paper", "table1", *words(folders, tmp_path / "out", "--methods", "sift", "tfeat", "--best-seeds", "1")]
     assert main([*call, "--plan"]) == 0
     shown = capsys.readouterr().err
-    assert "Plan: 3 training runs, 0 of them done" in shown and "Estimate: " in shown
+    assert "Plan: 3 training runs, 0 of them done" in shown and "Estimate: " in shown and "After these" not in shown
+    assert main([*call[:-2], "--plan"]) == 0
+    assert re.search(
+        r"After these, 3 runs more: further seeds .* methods, about .* by the mean", capsys.readouterr().err
+    )
     assert not (tmp_path / "out").exists()
     assert main(call) == 0
     content = json.loads((tmp_path / "out/table1.json").read_text())
@@ -52,6 +57,7 @@ def test_table1_from_folders_to_files_and_again_without_training(
     assert [path.stat().st_mtime_ns for path in results] == before and len(before) == 3
     printed = capsys.readouterr()
     assert "all done before" in printed.err and json.loads(printed.out) == content
+    assert printed.err.endswith("out: table1.md, table1.json, table1.png, table1.pdf.\n")
 
     more = ["paper", "table1", *words(folders, tmp_path / "out", "--methods", "tfeat", "hardnet", "--finished")]
     assert main(more) == 0 and len(list((tmp_path / "out/runs").glob("*/result.json"))) == 3
@@ -149,7 +155,8 @@ def test_a_plan_counts_a_run_once(folders: Path, tmp_path: Path, capsys: pytest.
     sweep = ["--margins", "0.6", "0.7", "--alphas", "0.9", "1", "--plan"]
     assert main(["paper", "fig6b", *words(folders, tmp_path / "out", *sweep)]) == 0
     shown = capsys.readouterr().err
-    assert "Plan: 3 training runs" in shown and "for the 3 missing ones" in shown
+    assert "Plan: 3 training runs" in shown and "for what is missing of 3" in shown
+    assert "margin=0.6 on A" in shown and "alpha=0.9" not in shown
     assert main(["paper", "fig6b", *words(folders, tmp_path / "out", *sweep, "--json")]) == 0
     lines = json.loads(capsys.readouterr().out)["runs"]
     assert [(one["state"], one["iterations"], one["batch_size"]) for one in lines] == [("to do", 2, 8)] * 3
@@ -197,6 +204,7 @@ def test_a_command_started_twice_shares_its_runs(folders: Path, tmp_path: Path) 
         ("fig6b", ["--train", "A", "B"], "--train A B: this figure is of runs on one group"),
         ("fig6c", ["--seeds", "0"], "--seeds must be at least 1"),
         ("fig7", [], "--hpatches needs a folder"),
+        ("fig6b", ["-o", "{0}/blobs1/set.json"], "set.json is a file: give the name of a folder"),
     ],
 )
 def test_bad_input_ends_in_one_sentence(
@@ -211,5 +219,7 @@ def test_bad_input_ends_in_one_sentence(
 
 def test_tables_2_to_4_need_a_run_of_sdgm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["paper", "table2-4", str(tmp_path / "no"), "-o", str(tmp_path)]) == 2
+    assert "no is not a folder: give the folder of a run" in capsys.readouterr().err
     assert main(["paper", "table2-4", "-o", str(tmp_path)]) == 2
+    assert main(["paper", "table2-4", str(tmp_path), "-o", str(tmp_path)]) == 2
     assert "config.json" in capsys.readouterr().err

@@ -47,6 +47,11 @@ class Late(nn.Module):
     def forward(self, anchor, positive):
         return (anchor - positive).square().sum()
 
+class Learning(Mine):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
 number = 5
 
 def text():
@@ -95,6 +100,7 @@ def test_a_loss_of_ones_own_file(own: Path) -> None:
         ("Greedy", "needs gradients"),
         ("Demanding", "cannot be made with the options {}.*missing 1 required positional argument: 'scale'"),
         ("Late", "does not take progress"),
+        ("Learning", "Learning has parameters, which training would not change"),
     ],
 )
 def test_what_is_no_loss_is_said(own: Path, what: str, message: str) -> None:

@@ -68,6 +68,7 @@ def test_contrastive_by_hand() -> None:
         ("MultipleLosses", {}, "no loss"),
         ("CircleLoss", {"speed": 3}, "cannot be made"),
         ("ArcFaceLoss", {}, "number of classes"),
+        ("SubCenterArcFaceLoss", {}, "number of classes"),  # which fails by KeyError
         ("ArcFaceLoss", {"num_classes": 3, "embedding_size": 16}, "parameters of its own"),
         ("ProxyAnchorLoss", {"num_classes": 3, "embedding_size": 16}, "parameters of its own"),
         ("VICRegLoss", {}, "cannot train here: two steps on random pairs end with ValueError"),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -241,6 +242,8 @@ def test_picture_data_and_table(tmp_path: Path, angles: Angles) -> None:
     every = [sdgm_weights(angles, float(pos), float(neg))[0] for pos, neg in found[0].along_theta.T]
     assert summary(found[0])["without_gradient"] == pytest.approx(np.mean(np.array(every) == 0))
     assert [row[0] for row in table(found)[1]] == names
+    one_sided = replace(found[0], along=found[0].along._replace(negative=1e-14 * found[0].along.negative))
+    assert summary(one_sided)["power_ratio"] is None and table([one_sided])[1][0][2] == "-"
     paths = draw_modulations(found, angles, "some angles", tmp_path / "modulation")
     assert [path.suffix for path in paths] == [".png", ".pdf"] and all(path.stat().st_size > 5000 for path in paths)
 

@@ -5,6 +5,7 @@ import shutil
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from rich.console import Console
 
 from sdgmnet import locks
 from sdgmnet.commands.paper import describe_with
+from sdgmnet.data.patchset import PatchSet
 from sdgmnet.errors import InputError, Interrupted
+from sdgmnet.paper import plan as planning
 from sdgmnet.paper import runner
 from sdgmnet.paper.ablation import ablation_runs, power_ratios, ratio_table, scores_of
 from sdgmnet.paper.groups import Group, make_group
@@ -301,6 +304,29 @@ def test_a_batch_that_no_group_can_fill_is_refused_before_training(groups: list[
     with pytest.raises(InputError, match=r"group A: .*500"):
         run(runs, tmp_path)
     assert not list(tmp_path.rglob("config.json"))
+
+
+def test_the_estimate_counts_evaluations_and_what_is_left(
+    groups: list[Group], whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = plan_method("tfeat", groups[0], groups, replace(TINY, checkpoint_pairs=20), 0)
+
+    def evaluate(state: Run, tests: Sequence[PatchSet]) -> dict[str, float]:
+        assert [len(test.test_pairs) for test in tests if test.test_pairs is not None] == [groups[1].pairs]
+        time.sleep(0.2)
+        return {}
+
+    monkeypatch.setattr(planning, "evaluate", evaluate)
+    pairs, count = groups[1].pairs, len(one.config.evaluation_steps())
+    expected = 0.2 / pairs * (count * 20 + 2 * pairs) / TINY.iterations
+    assert expected < planning.time_steps(one) < expected + 3
+    folder = one.folder(tmp_path) / "checkpoints"
+    folder.mkdir(parents=True)
+    (folder / "checkpoint-000000002.pt").write_bytes(b"")
+    (line,) = planning.plan_content([one], tmp_path, {planning.pace_key(one.config): 7.0})
+    assert line["seconds"] == 7.0 and line["folder"] == one.folder(tmp_path).name
+    (done,) = planning.plan_content(two(groups)[1:], whole, {})
+    assert (done["state"], done["seconds"]) == ("done", 0.0)
 
 
 def test_ratios_of_powers_are_those_after_the_warm_up(groups: list[Group], tmp_path: Path) -> None:
