@@ -125,7 +125,7 @@ def tangent(here: np.ndarray, there: np.ndarray) -> np.ndarray:
 
 def draw_fig1(patchset: PatchSet, triplets: Sequence[Triplet], note: str, stem: Path | str) -> list[Path]:
     """A row a triplet: patches left; right, the sphere from the front with the arcs θ⁺, θ⁻ and the modulated gradients."""
-    row_height, bottom = 1.62, 0.3
+    row_height, bottom = 1.36, 0.22
     height = row_height * len(triplets) + bottom
     with printed():
         figure = Figure(figsize=(COLUMN, height))
@@ -134,7 +134,7 @@ def draw_fig1(patchset: PatchSet, triplets: Sequence[Triplet], note: str, stem: 
             for column, (patch, letter, colour) in enumerate(
                 zip(triplet.patches, "apn", ("black", POSITIVE, NEGATIVE), strict=True)
             ):
-                place = (0.05 + 0.62 * column) / COLUMN, (base + 0.62) / height, 0.56 / COLUMN, 0.56 / height
+                place = (0.05 + 0.62 * column) / COLUMN, (base + 0.55) / height, 0.56 / COLUMN, 0.56 / height
                 axis = figure.add_axes(place)
                 axis.imshow(patchset.patches[patch], cmap="gray", vmin=0, vmax=255)
                 axis.set(xticks=(), yticks=())
@@ -145,14 +145,14 @@ def draw_fig1(patchset: PatchSet, triplets: Sequence[Triplet], note: str, stem: 
                 rf"$\theta^+$ = {triplet.theta_pos:.2f}   $\theta^-$ = {triplet.theta_neg:.2f}   "
                 rf"$\theta^r$ = {triplet.theta_pos - triplet.theta_neg:.2f}"
             )
-            figure.text(0.05 / COLUMN, (base + 0.44) / height, told, fontsize=SMALL)
+            figure.text(0.05 / COLUMN, (base + 0.37) / height, told, fontsize=SMALL)
             told = (
                 rf"$w^+$ = {triplet.w_pos:.2f}   $w^-$ = {triplet.w_neg:.2f}"
                 if triplet.w_pos + triplet.w_neg > 0
                 else "$w^+ = w^- = 0$: below the margin"
             )
-            figure.text(0.05 / COLUMN, (base + 0.26) / height, f"{triplet.name}: {told}", fontsize=SMALL)
-            sphere = figure.add_axes((1.95 / COLUMN, (base + 0.05) / height, 1.5 / COLUMN, 1.5 / height))
+            figure.text(0.05 / COLUMN, (base + 0.19) / height, f"{triplet.name}: {told}", fontsize=SMALL)
+            sphere = figure.add_axes((2.08 / COLUMN, (base + 0.02) / height, 1.32 / COLUMN, 1.32 / height))
             draw_sphere(sphere, triplet)
         figure.text(0.5, 0.06 / height, note, ha="center", fontsize=SMALL - 1, parse_math=False)
         return save_print(figure, stem)
@@ -201,5 +201,5 @@ def draw_sphere(axis: Axes, triplet: Triplet) -> None:
             ha="center",
             va="center",
         )
-    axis.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect="equal")
+    axis.set(xlim=(-1.06, 1.06), ylim=(-1.06, 1.06), aspect="equal")
     axis.axis("off")
