@@ -160,8 +160,8 @@ def draw_fig6c(scores: Mapping[str, Score], path: Path) -> list[Path]:
         ):  # dashes of one fill the gaps of the other where both lie at the same height
             found = _percent(scores.get(name))
             if found:
-                style = (5 * phase, (5, 5))
-                axis.axhline(np.mean(found), color=COLOURS[name], linestyle=style, label=METHODS[name].label)
+                axis.axhline(np.mean(found), color=COLOURS[name], linestyle=(5 * phase, (5, 5)))
+                axis.plot([], [], color=COLOURS[name], linestyle="--", label=METHODS[name].label)
                 place = len(ABLATION) - 0.42 + 0.12 * phase
                 axis.plot([place] * len(found), found, "o", color=COLOURS[name], markersize=2.5)
                 values += found
