@@ -32,6 +32,7 @@ def only_worker(folder: Path, otherwise: str = "choose another -o") -> Iterator[
 @contextmanager
 def holding(path: Path) -> Iterator[bool]:
     """Hold a small file, made where it is missing, while the block runs; gives False at once where another process has it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     if fcntl is None:
         yield True
         return

@@ -38,5 +38,5 @@ def test_a_folder_removed_by_its_holder_is_held_anew(tmp_path: Path) -> None:
 
 def test_without_locks_the_work_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "fcntl", None)
-    with only_worker(tmp_path), only_worker(tmp_path):
-        pass
+    with only_worker(tmp_path / "new"), only_worker(tmp_path / "new"):
+        assert (tmp_path / "new").is_dir()

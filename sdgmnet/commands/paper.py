@@ -26,8 +26,10 @@ from sdgmnet.paper.plan import (
     announce,
     check,
     made_elsewhere,
+    missing,
     plan_content,
     plan_method,
+    seconds_of,
     seconds_per_iteration,
     unique_runs,
 )
@@ -131,10 +133,15 @@ def table1(words: list[str]) -> None:
     learned = [name for name in methods if METHODS[name].recipe is not None]
     runs = _table1_runs(learned, groups, budget, range(arguments.seeds))
     more = range(arguments.seeds, max(arguments.seeds, arguments.best_seeds))
-    count = len(more) * min(first.BEST_ROWS, len(learned)) * len(groups)
-    then = Then(count, "further seeds of the three best methods")
+    if missing(runs, out):
+        count = len(more) * min(first.BEST_ROWS, len(learned)) * len(groups)
+        second, then = [], Then(count, "further seeds of the three best methods")
+    else:  # it is known which these are
+        done = keyed(runs, finished_runs(runs, out)[1]) if runs else {}
+        best = first.best_methods([first.learned_line(name, done, groups) for name in learned])
+        second, then = _table1_runs(best, groups, budget, more), NOTHING_MORE
     if arguments.plan:
-        only_plan(runs, arguments, console, then)
+        only_plan([*runs, *second], arguments, console, then)
         return
     if arguments.finished:
         table1_so_far(arguments, groups, learned)
@@ -161,15 +168,15 @@ def table1_so_far(arguments: Table1Arguments, groups: Sequence[Group], learned: 
     lines = [first.learned_line(name, results, groups) for name in learned]
     if "sift" in arguments.methods:
         lines.insert(0, first.fixed_line("sift", sift_scores(groups, out, Console(stderr=True)), groups))
-    missing = len(runs) - len([one for one in done if one.config.seed < arguments.seeds])
-    state = f" Not whole yet: {missing} of the {len(runs)} runs of the first seeds are missing." if missing else ""
+    lacking = len(runs) - len([one for one in done if one.config.seed < arguments.seeds])
+    state = f" Not whole yet: {lacking} of the {len(runs)} runs of the first seeds are missing." if lacking else ""
     deliver_table1(arguments, groups, lines, made_elsewhere(done, found) + state)
 
 
 def whole_seeds(runs: Sequence[Planned], out: Path) -> list[Planned]:
     """Of these only what is finished on every group: cells and their mean are then of the same seeds."""
-    missing = {(one.method, one.config.seed) for one in runs if one.result(out) is None}
-    return [one for one in runs if (one.method, one.config.seed) not in missing]
+    lacking = {(one.method, one.config.seed) for one in missing(runs, out)}
+    return [one for one in runs if (one.method, one.config.seed) not in lacking]
 
 
 def finished_runs(runs: Sequence[Planned], out: Path) -> tuple[list[Planned], list[Result]]:
@@ -211,8 +218,15 @@ def deliver_table1(
         "rows": first.content(lines),
     }
     kind = "PhotoTour" if arguments.phototour is not None else "groups of scenes"
-    pictures = first.draw_table1(lines, arguments.out / "table1", f"{kind}, {budget.iterations} iterations")
-    deliver_paper(arguments.out, "table1", results, sections, pictures, arguments.json, notes)
+    deliver_paper(
+        arguments.out,
+        "table1",
+        results,
+        sections,
+        lambda stem: first.draw_table1(lines, stem, f"{kind}, {budget.iterations} iterations"),
+        arguments.json,
+        notes,
+    )
 
 
 def _table1_runs(methods: Sequence[str], groups: Sequence[Group], budget: Budget, seeds: range) -> list[Planned]:
@@ -228,7 +242,8 @@ def only_plan(runs: Sequence[Planned], arguments: PlanArguments, console: Consol
     check(unique)
     rates = seconds_per_iteration(unique, out)
     if arguments.json:
-        print(json.dumps({"runs": plan_content(unique, out, rates)}, indent=2))
+        later = {"runs": then.runs, "what": then.what, "seconds": seconds_of(then, unique, rates)}
+        print(json.dumps({"runs": plan_content(unique, out, rates), "then": later if then.runs else None}, indent=2))
     else:
         announce(unique, out, rates, console, then)
 

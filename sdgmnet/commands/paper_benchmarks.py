@@ -16,8 +16,8 @@ from sdgmnet.benchmarks.hpatches import Row
 from sdgmnet.benchmarks.reconstruction import COLMAP, Detector
 from sdgmnet.commands import evaluate_reconstruction, hpatches, matching
 from sdgmnet.commands.data import print_aside
-from sdgmnet.commands.paper_figures import Out, demand_folder
-from sdgmnet.commands.paper_output import print_written
+from sdgmnet.commands.paper_figures import Out
+from sdgmnet.commands.paper_output import demand_folder, print_written
 from sdgmnet.contenders import identity, split_label
 from sdgmnet.data.hpatches_tasks import PAIRS
 from sdgmnet.errors import InputError

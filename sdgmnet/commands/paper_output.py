@@ -1,7 +1,7 @@
 """What every `sdgmnet paper` command does at its beginning and at its end."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.files import write_json, write_text
 from sdgmnet.report import Section, print_sections, sections_markdown
 
-FILES = ("table.md", "results.json")  # of the commands that share no folder
+FILES = ("table.md", "results.json")  # by every command
 
 
 def demand_folder(out: Path) -> None:
@@ -33,11 +33,12 @@ def deliver_paper(
     name: str,
     results: dict[str, Any],
     sections: Sequence[Section],
-    pictures: Sequence[Path],
+    draw: Callable[[Path], Sequence[Path]],
     as_json: bool,
     notes: Sequence[str] = (),
 ) -> None:
-    """Tables on the terminal, NAME.md and NAME.json in the folder; those of the last call also as table.md and results.json."""
+    """Tables on the terminal, NAME.md and NAME.json in the folder, those of the last call also as table.md and results.json;
+    then the picture, which `draw` makes at OUT/NAME: what is in words is safe by then."""
     remarks = "\nDid not get to their end:\n\n" + "".join(f"- {note}\n" for note in notes) if notes else ""
     results = {**results, "diverged": list(notes)}
     if as_json:
@@ -49,4 +50,5 @@ def deliver_paper(
     for stem, table in ((name, name), ("results", "table")):
         write_json(out / f"{stem}.json", results)
         write_text(out / f"{table}.md", text)
-    print_written(out, [f"{name}.md", f"{name}.json", *(picture.name for picture in pictures)])
+    pictures = [picture.name for picture in draw(out / name)]
+    print_written(out, [f"{name}.md", f"{name}.json", *pictures, *FILES])

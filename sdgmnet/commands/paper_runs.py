@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -111,10 +112,10 @@ def fig6a(words: list[str]) -> None:
         Section("As printed in the paper (Table 1)", checkpoints.BEST_NOTE, *checkpoints.printed_best()),
     ]
     content = {"caption": caption, "curves": curves, "paper_best_percent": checkpoints.paper_best()}
-    seen = arguments.budget().checkpoint_pairs
-    pairs = "all test pairs" if seen is None else f"on {seen} test pairs"
-    pictures = checkpoints.draw_fig6a(curves, arguments.out / "fig6a", pairs)
-    deliver_paper(arguments.out, "fig6a", content, sections, pictures, arguments.json, diverged(results))
+    seen = max((sum(result.checkpoint_pairs.values()) for result in results), default=0)
+    pairs = f"on {seen} test pairs a checkpoint"
+    draw = partial(checkpoints.draw_fig6a, curves, pairs=pairs)
+    deliver_paper(arguments.out, "fig6a", content, sections, draw, arguments.json, diverged(results))
 
 
 @dataclass(frozen=True)
@@ -148,8 +149,8 @@ def reproducibility(words: list[str]) -> None:
         Section("As printed in the paper (Section V-A)", "PhotoTour, full trainings.", *checkpoints.printed_spread()),
     ]
     content = {"caption": caption, "fpr95": spread, "paper_percent": checkpoints.REPRODUCIBILITY}
-    pictures = checkpoints.draw_spread(spread, arguments.out / "reproducibility")
-    deliver_paper(arguments.out, "reproducibility", content, sections, pictures, arguments.json, diverged(results))
+    draw = partial(checkpoints.draw_spread, spread)
+    deliver_paper(arguments.out, "reproducibility", content, sections, draw, arguments.json, diverged(results))
 
 
 @dataclass(frozen=True)
@@ -190,8 +191,8 @@ def fig6c(words: list[str]) -> None:
         ),
     ]
     content = {"caption": caption, **ablation.content(scores, ratios, late)}
-    pictures = ablation.draw_fig6c(scores, arguments.out / "fig6c")
-    deliver_paper(arguments.out, "fig6c", content, sections, pictures, arguments.json, diverged(results))
+    draw = partial(ablation.draw_fig6c, scores)
+    deliver_paper(arguments.out, "fig6c", content, sections, draw, arguments.json, diverged(results))
 
 
 @dataclass(frozen=True)
@@ -232,8 +233,8 @@ def fig6b(words: list[str]) -> None:
         "Fig. 6 (b): margin and attenuation", f"{caption} Top ten: {TOP_TEN}.", *sweeps.sweep_table(curves)
     )
     content = {"caption": caption, **sweeps.content(curves)}
-    pictures = sweeps.draw_fig6b(curves, arguments.out / "fig6b")
-    deliver_paper(arguments.out, "fig6b", content, [section], pictures, arguments.json, diverged(results))
+    draw = partial(sweeps.draw_fig6b, curves)
+    deliver_paper(arguments.out, "fig6b", content, [section], draw, arguments.json, diverged(results))
 
 
 @dataclass(frozen=True)
@@ -286,8 +287,8 @@ def fig7(words: list[str]) -> None:
     )
     section = Section("Fig. 7: attenuation on HPatches", caption, *sweeps.accuracy_table(found))
     content = {"caption": caption, "alphas": [{"alpha": alpha, **tasks} for alpha, tasks in found.items()]}
-    pictures = sweeps.draw_fig7(found, arguments.out / "fig7")
-    deliver_paper(arguments.out, "fig7", content, [section], pictures, arguments.json, diverged(results))
+    draw = partial(sweeps.draw_fig7, found)
+    deliver_paper(arguments.out, "fig7", content, [section], draw, arguments.json, diverged(results))
 
 
 def weights_of(run: Planned, out: Path) -> Path:
@@ -357,5 +358,5 @@ def statistics(words: list[str]) -> None:
         "here": {label: found._asdict() for label, found in ours.items()},
         "authors": {found.label: found.values for found in stages.AUTHORS},
     }
-    pictures = stages.draw_stages(ours, arguments.out / "table2-4")
-    deliver_paper(arguments.out, "table2-4", content, sections, pictures, arguments.json)
+    draw = partial(stages.draw_stages, ours)
+    deliver_paper(arguments.out, "table2-4", content, sections, draw, arguments.json)

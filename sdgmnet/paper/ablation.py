@@ -155,15 +155,14 @@ def draw_fig6c(scores: Mapping[str, Score], path: Path) -> list[Path]:
                     )
                     axis.plot([place + shift * width] * len(found), found, "o", color="black", markersize=2.5)
                     values += found
-        for phase, name in enumerate(
-            DASHED
-        ):  # dashes of one fill the gaps of the other where both lie at the same height
+        # Dashes of one fill the gaps of the other where both lie at the same height.
+        for phase, name in enumerate(DASHED):
             found = _percent(scores.get(name))
             if found:
                 axis.axhline(np.mean(found), color=COLOURS[name], linestyle=(5 * phase, (5, 5)))
                 axis.plot([], [], color=COLOURS[name], linestyle="--", label=METHODS[name].label)
-                place = len(ABLATION) - 0.42 + 0.12 * phase
-                axis.plot([place] * len(found), found, "o", color=COLOURS[name], markersize=2.5)
+                edge = len(ABLATION) - 0.42 + 0.12 * phase
+                axis.plot([edge] * len(found), found, "o", color=COLOURS[name], markersize=2.5)
                 values += found
         axis.bar(0, 0, color="#bdbdbd", edgecolor="#4d4d4d", label="−PA")
         axis.bar(0, 0, color=COLOURS["sdgmnet"], edgecolor="#4d4d4d", label="+PA")

@@ -109,9 +109,11 @@ class Planned:
         return config
 
     def steps_done(self, out: Path) -> int:
-        """Of a run that was begun: those that are not trained again."""
-        kept = checkpoints(self.find(out) / "checkpoints")
-        return int(kept[-1].stem.rpartition("-")[2]) if kept else 0
+        """Those that are not trained again: 0 where the run was not begun, or only cut off at its start."""
+        if self.begun(out) is None:
+            return 0
+        known = [path.stem.rpartition("-")[2] for path in checkpoints(self.find(out) / "checkpoints")]
+        return max((int(one) for one in known if one.isdigit()), default=0)
 
     def demand_same(self, trained: Mapping[str, Any], folder: Path) -> None:
         """Settings that are open today, the machine has settled for the run."""
@@ -219,7 +221,7 @@ def _seconds_of_evaluations(run: Run, tests: Sequence[PatchSet]) -> float:
     few = replace(tests[0], test_pairs=some_pairs(tests[0], TIMED_PAIRS))
     begun = time.monotonic()
     evaluate(run, [few])
-    each = (time.monotonic() - begun) / len(some_pairs(few, None))
+    each = (time.monotonic() - begun) / len(some_pairs(few, run.config.most_evaluation_pairs))
     along = sum(len(some_pairs(one, run.config.most_evaluation_pairs)) for one in tests)
     at_the_end = sum(len(some_pairs(one, None)) for one in tests)
     return each * (along * len(run.config.evaluation_steps()) + at_the_end)
@@ -244,7 +246,7 @@ def plan_content(runs: Sequence[Planned], out: Path, rates: Rates) -> list[dict[
         done = one.result(out) is not None
         state = "done" if done else "to do" if one.begun(out) is None else "begun"
         left = 0 if done else one.config.iterations - one.steps_done(out)
-        seconds = left * rates[pace_key(one.config)] if left else 0.0
+        seconds = left * rates.get(pace_key(one.config), 0.0)
         config = {name: getattr(one.config, name) for name in ("iterations", "batch_size")}
         lines.append({"name": one.title, "state": state, **config, "seconds": seconds, "folder": one.find(out).name})
     return lines
@@ -258,6 +260,12 @@ class Then(NamedTuple):
 
 
 NOTHING_MORE = Then(0, "")
+
+
+def seconds_of(then: Then, runs: Sequence[Planned], rates: Rates) -> float:
+    """As many whole runs as these are in the mean."""
+    whole = [rates[key] * one.config.iterations for one in runs if (key := pace_key(one.config)) in rates]
+    return then.runs * float(np.mean(whole)) if whole else 0.0
 
 
 def announce(runs: Sequence[Planned], out: Path, rates: Rates, console: Console, then: Then = NOTHING_MORE) -> None:
@@ -275,9 +283,8 @@ def announce(runs: Sequence[Planned], out: Path, rates: Rates, console: Console,
             f"Estimate: {duration(seconds)} for what is missing of {len(left)}, by finished runs or {TIMED_STEPS} timed steps.",
         )
     if then.runs:
-        whole = [rates[key] * one.config.iterations for one in runs if (key := pace_key(one.config)) in rates]
-        cost = f", about {duration(then.runs * float(np.mean(whole)))} by the mean of these" if whole else ""
-        say(console, f"After these, {then.runs} runs more: {then.what}{cost}.")
+        cost = duration(seconds_of(then, runs, rates))
+        say(console, f"After these, {then.runs} runs more: {then.what}, about {cost} by the mean of these.")
 
 
 def made_elsewhere(runs: Sequence[Planned], results: Sequence[Result]) -> str:

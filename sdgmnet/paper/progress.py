@@ -1,7 +1,7 @@
 """Progress over a whole plan: one bar for all runs, with what the present one is doing and when all will be done."""
 
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -33,20 +33,29 @@ def say(console: Console, sentence: str) -> None:
     console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
+@dataclass
+class Work:
+    """One run of a plan."""
+
+    title: str
+    iterations: int
+    each: float  # seconds that an iteration is expected to take
+    done: int = 0  # iterations
+
+    @property
+    def seconds(self) -> float:
+        return (self.iterations - self.done) * self.each
+
+
 class Board:
-    """work: of each run its title, iterations and the seconds that an iteration is expected to take.
+    """work: by a key of one's own. The order does not matter, and a run may be finished by another process."""
 
-    The order does not matter, and a run may be finished by another process.
-    """
-
-    def __init__(self, console: Console, work: Sequence[tuple[str, int, float]]) -> None:
-        self.work = {title: (iterations, each) for title, iterations, each in work}
-        self.finished: set[str] = set()
-        self.title, self.step, self.steps = "", 0, 0
+    def __init__(self, console: Console, work: dict[str, Work]) -> None:
+        self.left, self.count = dict(work), len(work)
+        self.key, self.steps = "", 0
         self.took, self.expected = 0.0, 0.0  # seconds of the finished runs
-        self.wide = (
-            console.width >= WIDE
-        )  # elsewhere the loss and the time gone give way, so that the time left is not cut
+        # In a narrow terminal the loss and the time gone give way, so that the time left is not cut.
+        self.wide = console.width >= WIDE
         self.bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30 if self.wide else 8),
@@ -68,45 +77,43 @@ class Board:
         self.bar.stop()
 
     def _seconds(self) -> float:
-        """Expected from the step of the present run to the end of the plan."""
-        left = [one for title, one in self.work.items() if title not in self.finished]
-        gone = self.step * self.work[self.title][1] if self.title and self.title not in self.finished else 0.0
-        return sum(iterations * each for iterations, each in left) - gone
+        """Expected from here to the end of the plan, were it all for this process."""
+        return sum(one.seconds for one in self.left.values())
 
-    def left(self) -> str:
-        return f"run {len(self.finished)} of {len(self.work)} done, about {self._time_left()} left"
+    def state(self) -> str:
+        return f"run {self.count - len(self.left)} of {self.count} done, about {self._time_left()} left"
 
     def _time_left(self) -> str:
         """Corrected by how much longer than expected the finished runs took."""
         correction = self.took / self.expected if self.expected > 0 else 1.0
         return duration(correction * self._seconds())
 
-    def begin_run(self, title: str) -> None:
-        self.title, self.step, self.steps = title, 0, 0
+    def begin_run(self, key: str) -> None:
+        self.key, self.steps = key, 0
 
     def show(self, console: Console, config: TrainConfig, out: Path, step: int) -> Display:
-        self.step, self.steps = step, 0
+        self.left[self.key].done, self.steps = step, 0
         return RunInPlan(self, config)
 
     def advance(self, step: int, news: str) -> None:
-        self.steps += step - self.step
-        self.step = step
+        run = self.left[self.key]
+        self.steps += step - run.done
+        run.done = step
         self.bar.update(
             self.task,
-            description=f"{len(self.finished) + 1}/{len(self.work)} {self.title}",
+            description=f"{self.count - len(self.left) + 1}/{self.count} {run.title}",
             completed=self.total - self._seconds(),
-            news=f"{step}/{self.work[self.title][0]}{news}",
+            news=f"{step}/{run.iterations}{news}",
             left=f"{self._time_left()} left",
         )
 
     def measured(self, seconds: float) -> None:
         """How long the steps of the present run took, evaluations included."""
-        if self.steps:
-            self.took += seconds
-            self.expected += self.steps * self.work[self.title][1]
+        self.took += seconds
+        self.expected += self.steps * self.left[self.key].each
 
-    def finish_run(self, title: str) -> None:
-        self.finished.add(title)
+    def finish_run(self, key: str) -> None:
+        del self.left[key]
 
 
 class RunInPlan(Display):

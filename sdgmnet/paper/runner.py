@@ -27,8 +27,9 @@ from sdgmnet.paper.plan import (
     seconds_per_iteration,
     unique_runs,
 )
-from sdgmnet.paper.progress import Board, counted, say
+from sdgmnet.paper.progress import Board, Work, counted, say
 from sdgmnet.paper.results import Result, best, last, last_ten, mean_of
+from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.log import read_log
 from sdgmnet.training.loop import train
 
@@ -53,7 +54,12 @@ def run_plan(
         check(left)
         rates = seconds_per_iteration(left, out)
         announce(unique, out, rates, console, then)
-        work = [(one.title, one.config.iterations, rates[pace_key(one.config)]) for one in left]
+        work = {
+            one.digest(): Work(
+                one.title, one.config.iterations, rates.get(pace_key(one.config), 0.0), one.steps_done(out)
+            )
+            for one in left
+        }
         with Board(console, work) as board:
             _work_off(left, out, describe_of, console, board)
     else:
@@ -80,14 +86,17 @@ def _work_off(
                     waiting, here = False, True
                     result = _train_one(one, out, describe_of, console, board)
             left.remove(one)
-            board.finish_run(one.title)
+            board.finish_run(one.digest())
             elsewhere = "" if here else " (trained by another process)"
-            say(console, f"{one.title}{elsewhere}: {_in_words(result, one)}; {board.left()}")
+            say(console, f"{one.title}{elsewhere}: {_in_words(result, one)}; {board.state()}")
         if len(left) == before:
             if not waiting:
                 say(console, f"Waiting for {counted(len(left), 'run')} that other processes train.")
                 waiting = True
-            time.sleep(SECONDS_BETWEEN_LOOKS)
+            try:
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+            except KeyboardInterrupt:
+                raise Interrupted("stopped while other processes train; the same command goes on from there.") from None
 
 
 @contextmanager
@@ -115,7 +124,7 @@ def _train_one(
     resume, config = saved is not None, saved or one.config
     if not resume:  # a start that was cut off before it was whole
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    board.begin_run(one.title)
+    board.begin_run(one.digest())
     try:
         if not (folder / "results.json").exists():  # else it was trained, and only the last evaluation is missing
             train(config, folder, resume=resume, sources=one.sources(), console=console, show=board.show)
@@ -131,7 +140,8 @@ def _train_one(
         result = _result(one, folder, scores, time.monotonic() - begun, board.steps)
     result.save(folder)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # the run is over: its weights and its log stay
-    board.measured(time.monotonic() - begun)
+    if tells_the_rate(board.steps, config):
+        board.measured(time.monotonic() - begun)
     return result
 
 
@@ -152,11 +162,16 @@ def _result(
         checkpoint_pairs={patchset.name: len(some_pairs(patchset, config.most_evaluation_pairs)) for patchset in tests},
         last=last,
         pairs={patchset.name: len(some_pairs(patchset, None)) for patchset in tests},
-        seconds_per_iteration=seconds / steps if steps else 0.0,
+        seconds_per_iteration=seconds / steps if tells_the_rate(steps, config) else 0.0,
         diverged=diverged,
         powers=powers_of(folder / "log.jsonl"),
         data=trained_with(folder, one),
     )
+
+
+def tells_the_rate(steps: int, config: TrainConfig) -> bool:
+    """Whether so many steps were made here in one go that the last evaluation hardly counts beside them."""
+    return 2 * steps >= config.iterations
 
 
 def trained_with(folder: Path, one: Planned) -> dict[str, dict[str, str]]:

@@ -24,6 +24,7 @@ STATISTICS = {
     "power_neg": "E[P⁻]",
 }
 PAPER_BATCH = 1024
+GLYPHS = {".": "•", "s": "■", "D": "◆", "^": "▲", "v": "▼"}  # matplotlib's markers in words
 
 
 class Stages(NamedTuple):
@@ -125,8 +126,8 @@ def draw_stages(ours: Mapping[str, Stages], path: Path) -> list[Path]:
             ({"theta_pos_std": POSITIVE, "theta_neg_std": NEGATIVE, "theta_rel_std": RELATIVE}, "std (rad)"),
             ({"power_pos": POSITIVE, "power_neg": NEGATIVE}, "power a pair"),
         )
+        markers = dict(zip(ours, itertools.cycle(GLYPHS), strict=False))
         for axis, (names, label) in zip(axes[0], panels, strict=True):
-            markers = dict(zip(ours, itertools.cycle(".sD^v"), strict=False))
             lines = [(one, "-", markers[label]) for label, one in ours.items()] + list(
                 zip(AUTHORS, (":", "--", "-."), "...", strict=True)
             )
@@ -141,6 +142,7 @@ def draw_stages(ours: Mapping[str, Stages], path: Path) -> list[Path]:
             low, high = axis.get_ylim()
             axis.set_ylim(low, high + 0.22 * (high - low))
             axis.legend(ncols=3, loc="upper center", columnspacing=0.8, handlelength=1.2)
-        note = f"solid: {', '.join(ours)}; the authors' logs: Liberty dotted, Notredame dashed, Yosemite dash-dotted"
+        told = [f"{GLYPHS[markers[label]]} {label}" for label in ours]
+        note = f"solid: {', '.join(told)}; the authors' logs: Liberty dotted, Notredame dashed, Yosemite dash-dotted"
         figure.supxlabel(note, fontsize=SMALL, parse_math=False)
         return save_print(figure, path)

@@ -150,9 +150,8 @@ def draw_table1(lines: Sequence[Line], path: Path, data: str) -> list[Path]:
             if METHODS[line.method].recipe is None:
                 ours.plot(100 * max(line.means["last"][0], SMALLEST), place, marker="s", color=colour, markersize=4)
                 continue
-            for shift, (way, marker) in zip(
-                (-0.2, 0, 0.2), MARKERS.items(), strict=True
-            ):  # they often lie on each other
+            # One above the other: the three are often nearly equal.
+            for shift, (way, marker) in zip((-0.2, 0, 0.2), MARKERS.items(), strict=True):
                 if line.means[way]:
                     values = 100 * np.array(line.means[way]).clip(SMALLEST)
                     ours.plot(values.mean(), place + shift, marker=marker, color=colour, markersize=4)

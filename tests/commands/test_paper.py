@@ -57,7 +57,7 @@ def test_table1_from_folders_to_files_and_again_without_training(
     assert [path.stat().st_mtime_ns for path in results] == before and len(before) == 3
     printed = capsys.readouterr()
     assert "all done before" in printed.err and json.loads(printed.out) == content
-    assert printed.err.endswith("out: table1.md, table1.json, table1.png, table1.pdf.\n")
+    assert printed.err.endswith("out: table1.md, table1.json, table1.png, table1.pdf, table.md, results.json.\n")
 
     more = ["paper", "table1", *words(folders, tmp_path / "out", "--methods", "tfeat", "hardnet", "--finished")]
     assert main(more) == 0 and len(list((tmp_path / "out/runs").glob("*/result.json"))) == 3

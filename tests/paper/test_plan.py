@@ -15,7 +15,7 @@ from rich.console import Console
 
 from sdgmnet import locks
 from sdgmnet.commands.paper import describe_with
-from sdgmnet.data.patchset import PatchSet
+from sdgmnet.data.patchset import PatchSet, some_pairs
 from sdgmnet.errors import InputError, Interrupted
 from sdgmnet.paper import plan as planning
 from sdgmnet.paper import runner
@@ -306,25 +306,62 @@ def test_a_batch_that_no_group_can_fill_is_refused_before_training(groups: list[
     assert not list(tmp_path.rglob("config.json"))
 
 
+def test_a_run_that_ends_elsewhere_while_steps_are_timed(
+    groups: list[Group], whole: Path, tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two(groups)
+
+    def time_steps(one: Planned) -> float:
+        assert one == first
+        shutil.copytree(second.find(whole), second.folder(tmp_path))
+        path = second.folder(tmp_path) / "result.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "seconds_per_iteration": 0.0}))
+        return 1.0
+
+    monkeypatch.setattr(planning, "time_steps", time_steps)
+    assert scored(run([first, second], tmp_path)) == scored(run([first, second], whole))
+    assert trainings == [first.folder(tmp_path).name]
+
+
+def test_waiting_for_others_can_be_stopped(
+    groups: list[Group], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    (one, _), lock = two(groups), tmp_path / "runs"
+    monkeypatch.setattr(planning, "time_steps", lambda one: 1.0)
+    monkeypatch.setattr(runner.time, "sleep", interrupted)
+    with (
+        locks.holding(lock / f".{one.digest()}.lock"),
+        pytest.raises(Interrupted, match="while other processes train; the same command goes on"),
+    ):
+        run([one], tmp_path)
+
+
 def test_the_estimate_counts_evaluations_and_what_is_left(
     groups: list[Group], whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = plan_method("tfeat", groups[0], groups, replace(TINY, checkpoint_pairs=20), 0)
 
     def evaluate(state: Run, tests: Sequence[PatchSet]) -> dict[str, float]:
-        assert [len(test.test_pairs) for test in tests if test.test_pairs is not None] == [groups[1].pairs]
-        time.sleep(0.2)
+        time.sleep(0.02 * sum(len(some_pairs(test, state.config.most_evaluation_pairs)) for test in tests))
         return {}
 
     monkeypatch.setattr(planning, "evaluate", evaluate)
     pairs, count = groups[1].pairs, len(one.config.evaluation_steps())
-    expected = 0.2 / pairs * (count * 20 + 2 * pairs) / TINY.iterations
+    expected = 0.02 * (count * 20 + 2 * pairs) / TINY.iterations  # ten pairs of both sets each time, all at the end
     assert expected < planning.time_steps(one) < expected + 3
     folder = one.folder(tmp_path) / "checkpoints"
     folder.mkdir(parents=True)
     (folder / "checkpoint-000000002.pt").write_bytes(b"")
-    (line,) = planning.plan_content([one], tmp_path, {planning.pace_key(one.config): 7.0})
-    assert line["seconds"] == 7.0 and line["folder"] == one.folder(tmp_path).name
+    rates = {planning.pace_key(one.config): 7.0}
+    (line,) = planning.plan_content([one], tmp_path, rates)
+    assert (line["state"], line["seconds"]) == ("to do", 21.0)  # a start that was cut off is begun anew
+    one.config.save(folder.parent / "config.json")
+    (folder / "checkpoint-old.pt").write_bytes(b"")
+    (line,) = planning.plan_content([one], tmp_path, rates)
+    assert (line["state"], line["seconds"], line["folder"]) == ("begun", 7.0, one.folder(tmp_path).name)
     (done,) = planning.plan_content(two(groups)[1:], whole, {})
     assert (done["state"], done["seconds"]) == ("done", 0.0)
 

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.encoders import L2Net
 from sdgmnet.errors import InputError, Interrupted, TrainingStopped
+from sdgmnet.locks import only_worker
 from sdgmnet.loss import SDGMLoss
 from sdgmnet.pretrained import save_encoder
 from sdgmnet.training import loop
@@ -95,6 +96,18 @@ def interrupted_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
         return original(run)
 
     monkeypatch.setattr(loop, "iterate_once", counted)
+
+
+def test_a_second_process_is_refused(config: TrainConfig, tmp_path: Path) -> None:
+    with (
+        only_worker(tmp_path),
+        pytest.raises(InputError, match="another process is working on .*: let it end, or choose"),
+    ):
+        train(config, tmp_path, console=QUIET)
+    train(replace(config, iterations=2), tmp_path, console=QUIET)
+    saved = TrainConfig.load(tmp_path / "config.json")
+    with only_worker(tmp_path), pytest.raises(InputError, match="another process is working on"):
+        train(saved, tmp_path, resume=True, console=QUIET)
 
 
 @pytest.mark.parametrize("steps", [3, 8])
