@@ -3,6 +3,7 @@
 Every step runs in a process of its own, writes its product beside its place and renames it, and is skipped where its product is
 there. The same photos and options give the same bits: images get their ids before features are extracted, camera by camera and
 by name within each; every random choice has a seed; and mapping, the one step whose sums depend on its threads, runs on one.
+One thing is not in our hands: the index of COLMAP's approximate matcher, which seldom comes out otherwise (docs/results.md).
 """
 
 import math
