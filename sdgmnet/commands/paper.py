@@ -17,7 +17,7 @@ from sdgmnet.files import read_record, write_json
 from sdgmnet.handcrafted import SIFT_VARIANT, sift
 from sdgmnet.paper import table1 as first
 from sdgmnet.paper.groups import Group, open_groups
-from sdgmnet.paper.methods import METHODS, demand_methods
+from sdgmnet.paper.methods import METHODS, Presets, demand_methods, preset_of
 from sdgmnet.paper.plan import (
     NOTHING_MORE,
     Budget,
@@ -42,6 +42,11 @@ from sdgmnet.training.config import EPOCHS, PAPER_ITERATIONS
 
 SMALL = Budget(iterations=400, batch_size=256, checkpoints=20, checkpoint_pairs=4000)
 FULL = Budget(iterations=PAPER_ITERATIONS, batch_size=None, checkpoints=EPOCHS, checkpoint_pairs=None)
+TABLE1_NAMES: dict[Presets, tuple[str, str]] = {  # of its files, and its title
+    "table": ("table1", "Table 1"),
+    "native": ("table1-native", "Table 1 with every method as in its own paper"),
+    "sdgm": ("table1-sdgm", "Table 1 with nothing but the loss changed"),
+}
 
 
 @dataclass(frozen=True)
@@ -113,10 +118,14 @@ class Table1Arguments(PlanArguments):
 
         sdgmnet paper table1 --groups A=sets/castle,sets/dog B=sets/rock C=sets/temple -o paper
         sdgmnet paper table1 --phototour ubc --scale full -o paper
+        sdgmnet paper table1 --groups ... --preset sdgm -o paper     # losses alone: table1-sdgm.md, ...
     """
 
     methods: tuple[str, ...] = tuple(METHODS)
     """Rows, by recipe."""
+    preset: Presets = "table"
+    """table: HardNet+FRN, HyNet and SDGMNet differ in their loss alone, the others are as in their own papers. native: all as
+    in their own papers. sdgm: all as SDGMNet, only the loss differs."""
     seeds: int = 1
     """Trainings of each method on each group."""
     best_seeds: int = 2
@@ -125,13 +134,14 @@ class Table1Arguments(PlanArguments):
 
 def table1(words: list[str]) -> None:
     arguments = tyro.cli(Table1Arguments, prog="sdgmnet paper table1", args=words)
-    methods, budget, out = demand_methods(arguments.methods), arguments.budget(), arguments.out
+    methods, out = demand_methods(arguments.methods), arguments.out
+    arguments.budget()  # refused before anything is opened
     for name, value in (("--seeds", arguments.seeds), ("--best-seeds", arguments.best_seeds)):
         if value < 1:
             raise InputError(f"{name} must be at least 1, not {value}.")
     groups, console = arguments.opened(), Console(stderr=True)
     learned = [name for name in methods if METHODS[name].recipe is not None]
-    runs = _table1_runs(learned, groups, budget, range(arguments.seeds))
+    runs = _table1_runs(learned, groups, arguments, range(arguments.seeds))
     more = range(arguments.seeds, max(arguments.seeds, arguments.best_seeds))
     if missing(runs, out):
         count = len(more) * min(first.BEST_ROWS, len(learned)) * len(groups)
@@ -139,7 +149,7 @@ def table1(words: list[str]) -> None:
     else:  # it is known which these are
         done = keyed(runs, finished_runs(runs, out)[1]) if runs else {}
         best = first.best_methods([first.learned_line(name, done, groups) for name in learned])
-        second, then = _table1_runs(best, groups, budget, more), NOTHING_MORE
+        second, then = _table1_runs(best, groups, arguments, more), NOTHING_MORE
     if arguments.plan:
         only_plan([*runs, *second], arguments, console, then)
         return
@@ -150,7 +160,7 @@ def table1(words: list[str]) -> None:
     results = keyed(runs, found)
     lines = [first.learned_line(name, results, groups) for name in learned]
     if more:
-        second = _table1_runs(first.best_methods(lines), groups, budget, more)
+        second = _table1_runs(first.best_methods(lines), groups, arguments, more)
         runs, found = runs + second, found + run_plan(second, out, describe_with, console)
         results = keyed(runs, found)
         lines = [first.learned_line(name, results, groups) for name in learned]
@@ -160,9 +170,9 @@ def table1(words: list[str]) -> None:
 
 
 def table1_so_far(arguments: Table1Arguments, groups: Sequence[Group], learned: Sequence[str]) -> None:
-    budget, out = arguments.budget(), arguments.out
-    runs = _table1_runs(learned, groups, budget, range(arguments.seeds))
-    more = _table1_runs(learned, groups, budget, range(arguments.seeds, max(arguments.seeds, arguments.best_seeds)))
+    out, seeds = arguments.out, range(arguments.seeds, max(arguments.seeds, arguments.best_seeds))
+    runs = _table1_runs(learned, groups, arguments, range(arguments.seeds))
+    more = _table1_runs(learned, groups, arguments, seeds)
     done, found = finished_runs([*runs, *whole_seeds(more, out)], out) if learned else ([], [])
     results = keyed(done, found)
     lines = [first.learned_line(name, results, groups) for name in learned]
@@ -191,7 +201,11 @@ def deliver_table1(
 ) -> None:
     budget = arguments.budget()
     presets = {
-        kind: ", ".join(METHODS[line.method].label for line in lines if METHODS[line.method].preset == kind)
+        kind: ", ".join(
+            METHODS[line.method].label
+            for line in lines
+            if METHODS[line.method].recipe is not None and preset_of(line.method, arguments.preset) == kind
+        )
         for kind in ("native", "sdgm")
     }
     sentences = [
@@ -206,21 +220,22 @@ def deliver_table1(
     ]
     caption = " ".join(sentence for sentence in sentences if sentence)
     notes = [sentence for line in lines for sentence in line.notes]
+    name, title = TABLE1_NAMES[arguments.preset]
     sections = [
-        Section("Table 1: mean over all cells", caption, *first.summary_table(lines)),
-        *(Section(f"Table 1: {WAY_NAMES[way]}", "", *first.way_table(lines, way, groups)) for way in WAYS),
+        Section(f"{title}: mean over all cells", caption, *first.summary_table(lines)),
+        *(Section(f"{title}: {WAY_NAMES[way]}", "", *first.way_table(lines, way, groups)) for way in WAYS),
         Section("Table 1 as printed in the paper", TABLE1_NOTE, *first.paper_table(lines)),
     ]
     results = {
         "caption": caption,
         "budget": vars(budget),
         "groups": {group.name: [one.name for one in group.train] for group in groups},
-        "rows": first.content(lines),
+        "rows": first.content(lines, arguments.preset),
     }
     kind = "PhotoTour" if arguments.phototour is not None else "groups of scenes"
     deliver_paper(
         arguments.out,
-        "table1",
+        name,
         results,
         sections,
         lambda stem: first.draw_table1(lines, stem, f"{kind}, {budget.iterations} iterations"),
@@ -229,8 +244,16 @@ def deliver_table1(
     )
 
 
-def _table1_runs(methods: Sequence[str], groups: Sequence[Group], budget: Budget, seeds: range) -> list[Planned]:
-    return [plan_method(name, group, groups, budget, seed) for seed in seeds for group in groups for name in methods]
+def _table1_runs(
+    methods: Sequence[str], groups: Sequence[Group], arguments: Table1Arguments, seeds: range
+) -> list[Planned]:
+    budget, presets = arguments.budget(), arguments.preset
+    return [
+        plan_method(name, group, groups, budget, seed, presets)
+        for seed in seeds
+        for group in groups
+        for name in methods
+    ]
 
 
 def keyed(runs: Sequence[Planned], results: Sequence[Result]) -> dict[first.Key, Result]:

@@ -67,8 +67,8 @@ def open_groups(texts: Sequence[str], phototour: Path | None, progress: bool = F
         texts = [f"{name}={_subset(phototour, folder)}" for name, folder in PHOTOTOUR.items()]
     if len(texts) < 2:
         raise InputError(
-            "--groups needs two groups of scenes at least, as in --groups A=castle,dog B=rock C=temple: "
-            "one to train on, the others to test on."
+            "--groups needs two groups of scenes at least, as in --groups A=sets/castle,sets/dog B=sets/rock C=sets/temple: "
+            "one to train on, the others to test on. sdgmnet data photos makes such sets; --phototour takes PhotoTour's."
         )
     groups = [_open(text, progress) for text in texts]
     demand_apart(groups)

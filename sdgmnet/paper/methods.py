@@ -1,9 +1,11 @@
 """The methods of Table 1 and the frameworks of Fig. 6 (c): what they are called, and which recipe trains them."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from sdgmnet.errors import InputError
+
+Presets = Literal["table", "native", "sdgm"]  # "table": each method's own one, below
 
 
 class Method(NamedTuple):
@@ -27,6 +29,11 @@ METHODS = {
 
 # Fig. 6 (c): self weights, each trained with -PA and +PA. The last one with +PA is SDGMNet.
 ABLATION = {"theta": "&θ", "s": "&s", "l2": "&l₂", "af": "&AF"}
+
+
+def preset_of(name: str, presets: Presets) -> str:
+    """Of a learned method, where the table is made with these presets."""
+    return METHODS[name].preset if presets == "table" else presets
 
 
 def demand_methods(names: Sequence[str]) -> list[str]:

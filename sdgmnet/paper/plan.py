@@ -21,7 +21,7 @@ from sdgmnet.data.sources import Sources
 from sdgmnet.errors import InputError
 from sdgmnet.files import read_record
 from sdgmnet.paper.groups import Group
-from sdgmnet.paper.methods import METHODS
+from sdgmnet.paper.methods import METHODS, Presets, preset_of
 from sdgmnet.paper.progress import counted, duration, say
 from sdgmnet.paper.results import FILE, RATED, Result, read_result
 from sdgmnet.training.checkpoint import checkpoints
@@ -159,12 +159,14 @@ def plan_run(
     return Planned(method, replace(settings_of(recipe, preset), **settings), group, tests)
 
 
-def plan_method(name: str, group: Group, groups: Sequence[Group], budget: Budget, seed: int) -> Planned:
+def plan_method(
+    name: str, group: Group, groups: Sequence[Group], budget: Budget, seed: int, presets: Presets = "table"
+) -> Planned:
     """A learned row of Table 1."""
     method = METHODS[name]
     if method.recipe is None:
         raise InputError(f"{method.label} is not trained.")
-    return plan_run(name, method.recipe, method.preset, group, groups, budget, seed)
+    return plan_run(name, method.recipe, preset_of(name, presets), group, groups, budget, seed)
 
 
 def check(runs: Sequence[Planned]) -> None:

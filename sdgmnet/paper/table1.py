@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from sdgmnet.paper.colours import COLOURS
 from sdgmnet.paper.figures import new_figure
 from sdgmnet.paper.groups import Group
-from sdgmnet.paper.methods import METHODS
+from sdgmnet.paper.methods import METHODS, Presets, preset_of
 from sdgmnet.paper.printed import TABLE1, TABLE1_COLUMNS
 from sdgmnet.paper.printing import PAGE, printed, save_print
 from sdgmnet.paper.results import WAYS, Cells, Result, number
@@ -123,12 +123,12 @@ def paper_table(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
     return ["train→test (%)", *TABLE1_COLUMNS, "mean"], body
 
 
-def content(lines: Sequence[Line]) -> list[dict[str, Any]]:
+def content(lines: Sequence[Line], presets: Presets) -> list[dict[str, Any]]:
     return [
         {
             "method": METHODS[line.method].label,
             "recipe": METHODS[line.method].recipe,
-            "preset": METHODS[line.method].preset,
+            "preset": None if METHODS[line.method].recipe is None else preset_of(line.method, presets),
             "fpr95": line.cells,
             "mean_a_seed": line.means,
             "diverged": line.notes,

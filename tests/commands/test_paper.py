@@ -72,6 +72,24 @@ def test_table1_from_folders_to_files_and_again_without_training(
     assert "give one of them" in capsys.readouterr().err
 
 
+def test_table1_with_nothing_but_the_loss_changed(folders: Path, tmp_path: Path) -> None:
+    """A table of its own, beside the usual one; what both have in common is trained once."""
+    out = tmp_path / "out"
+    call = ["paper", "table1", *words(folders, out, "--methods", "sosnet", "hardnet+frn", "--best-seeds", "1")]
+    assert main(call) == 0
+    usual = (out / "table1.json").read_bytes()
+    assert main([*call, "--preset", "sdgm"]) == 0
+    assert (out / "table1.json").read_bytes() == usual
+    results = [json.loads(path.read_text()) for path in (out / "runs").glob("*/result.json")]
+    made = sorted((one["config"]["loss"], one["config"]["encoder"], one["config"]["optimizer"]) for one in results)
+    fair, own = ("sosnet", "sdgmnet", "sgd"), ("sosnet", "l2net", "adam")
+    assert made == sorted([("hardnet", "sdgmnet", "sgd"), fair, own] * 3)
+    content = json.loads((out / "table1-sdgm.json").read_text())
+    assert [row["preset"] for row in content["rows"]] == ["sdgm", "sdgm"]
+    assert "only the loss differs: SOSNet, HardNet+FRN." in content["caption"]
+    assert "of their own papers" not in content["caption"]
+
+
 def test_figures_of_sdgmnets_runs(folders: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert main(["paper", "fig6a", *words(folders, out, "--train", "A")]) == 0
