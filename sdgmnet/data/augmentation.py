@@ -21,6 +21,7 @@ Augmentation = Literal["none", "paper", "strong", "hardnet", "hynet", "cdfdesc"]
 
 OUTPUT_SIDE = PATCH_SIDE // 2
 CROP_TRIES = 10
+CACHE_BLOCK = 128  # patches turned and cropped at a time on a CPU: all at once, every step goes through main memory
 
 
 class Ranges(NamedTuple):
@@ -77,6 +78,14 @@ def turn_and_crop(pixels: Tensor, geometry: Geometry, outside: str = "zeros") ->
 
     outside: "zeros" for black beyond the patch, "border" for its border repeated.
     """
+    block = CACHE_BLOCK if pixels.device.type == "cpu" else max(1, len(pixels))
+    out = pixels.new_empty(len(pixels), OUTPUT_SIDE, OUTPUT_SIDE)
+    for rows in (slice(start, start + block) for start in range(0, len(pixels), block)):
+        out[rows] = _turn_and_crop(pixels[rows], Geometry(geometry.turn[rows], geometry.crop[rows]), outside)
+    return out
+
+
+def _turn_and_crop(pixels: Tensor, geometry: Geometry, outside: str) -> Tensor:
     turn = torch.from_numpy(geometry.turn).to(pixels)[:, None, None]
     cos, sin = torch.cos(turn), torch.sin(turn)
     across = (torch.arange(PATCH_SIDE, device=pixels.device, dtype=pixels.dtype) * 2 + 1) / PATCH_SIDE - 1
