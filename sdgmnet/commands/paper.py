@@ -12,10 +12,12 @@ from rich.console import Console
 from sdgmnet.benchmarks import phototour
 from sdgmnet.commands.paper_output import deliver_paper, demand_folder
 from sdgmnet.contenders import parse_contender
+from sdgmnet.data.patchset import PatchSet
 from sdgmnet.errors import InputError
 from sdgmnet.files import read_record, write_json
 from sdgmnet.handcrafted import SIFT_VARIANT, sift
 from sdgmnet.paper import table1 as first
+from sdgmnet.paper.comparable import compared, demand_comparable, scenes_left_out
 from sdgmnet.paper.groups import Group, open_groups
 from sdgmnet.paper.methods import METHODS, Presets, demand_methods, preset_of
 from sdgmnet.paper.plan import (
@@ -42,10 +44,10 @@ from sdgmnet.training.config import EPOCHS, PAPER_ITERATIONS
 
 SMALL = Budget(iterations=400, batch_size=256, checkpoints=20, checkpoint_pairs=4000)
 FULL = Budget(iterations=PAPER_ITERATIONS, batch_size=None, checkpoints=EPOCHS, checkpoint_pairs=None)
-TABLE1_NAMES: dict[Presets, tuple[str, str]] = {  # of its files, and its title
-    "table": ("table1", "Table 1"),
-    "native": ("table1-native", "Table 1 with every method as in its own paper"),
-    "sdgm": ("table1-sdgm", "Table 1 with nothing but the loss changed"),
+TABLE1_NAMES: dict[Presets, tuple[str, str, str]] = {  # of its files, its title, and what the picture's title adds
+    "table": ("table1", "Table 1", ""),
+    "native": ("table1-native", "Table 1 with every method as in its own paper", ", as in their papers"),
+    "sdgm": ("table1-sdgm", "Table 1 with nothing but the loss changed", ", losses alone"),
 }
 
 
@@ -147,9 +149,11 @@ def table1(words: list[str]) -> None:
         count = len(more) * min(first.BEST_ROWS, len(learned)) * len(groups)
         second, then = [], Then(count, "further seeds of the three best methods")
     else:  # it is known which these are
-        done = keyed(runs, finished_runs(runs, out)[1]) if runs else {}
-        best = first.best_methods([first.learned_line(name, done, groups) for name in learned])
+        done = finished_runs(runs, out)[1] if runs else []
+        best = first.best_methods(learned_lines(learned, runs, done, groups))
         second, then = _table1_runs(best, groups, arguments, more), NOTHING_MORE
+    if not arguments.finished:
+        demand_comparable([*runs, *second], out, console)
     if arguments.plan:
         only_plan([*runs, *second], arguments, console, then)
         return
@@ -157,16 +161,10 @@ def table1(words: list[str]) -> None:
         table1_so_far(arguments, groups, learned)
         return
     found = run_plan(runs, out, describe_with, console, then)
-    results = keyed(runs, found)
-    lines = [first.learned_line(name, results, groups) for name in learned]
     if more:
-        second = _table1_runs(first.best_methods(lines), groups, arguments, more)
+        second = _table1_runs(first.best_methods(learned_lines(learned, runs, found, groups)), groups, arguments, more)
         runs, found = runs + second, found + run_plan(second, out, describe_with, console)
-        results = keyed(runs, found)
-        lines = [first.learned_line(name, results, groups) for name in learned]
-    if "sift" in methods:
-        lines.insert(0, first.fixed_line("sift", sift_scores(groups, out, console), groups))
-    deliver_table1(arguments, groups, lines, made_elsewhere(runs, found))
+    deliver_table1(arguments, groups, learned, runs, found)
 
 
 def table1_so_far(arguments: Table1Arguments, groups: Sequence[Group], learned: Sequence[str]) -> None:
@@ -174,13 +172,16 @@ def table1_so_far(arguments: Table1Arguments, groups: Sequence[Group], learned: 
     runs = _table1_runs(learned, groups, arguments, range(arguments.seeds))
     more = _table1_runs(learned, groups, arguments, seeds)
     done, found = finished_runs([*runs, *whole_seeds(more, out)], out) if learned else ([], [])
-    results = keyed(done, found)
-    lines = [first.learned_line(name, results, groups) for name in learned]
-    if "sift" in arguments.methods:
-        lines.insert(0, first.fixed_line("sift", sift_scores(groups, out, Console(stderr=True)), groups))
     lacking = len(runs) - len([one for one in done if one.config.seed < arguments.seeds])
     state = f" Not whole yet: {lacking} of the {len(runs)} runs of the first seeds are missing." if lacking else ""
-    deliver_table1(arguments, groups, lines, made_elsewhere(done, found) + state)
+    deliver_table1(arguments, groups, learned, done, found, state)
+
+
+def learned_lines(
+    learned: Sequence[str], runs: Sequence[Planned], found: Sequence[Result], groups: Sequence[Group]
+) -> list[first.Line]:
+    results = keyed(runs, compared(runs, found)[0])
+    return [first.learned_line(name, results, groups) for name in learned]
 
 
 def whole_seeds(runs: Sequence[Planned], out: Path) -> list[Planned]:
@@ -197,9 +198,19 @@ def finished_runs(runs: Sequence[Planned], out: Path) -> tuple[list[Planned], li
 
 
 def deliver_table1(
-    arguments: Table1Arguments, groups: Sequence[Group], lines: Sequence[first.Line], elsewhere: str
+    arguments: Table1Arguments,
+    groups: Sequence[Group],
+    learned: Sequence[str],
+    runs: Sequence[Planned],
+    found: Sequence[Result],
+    state: str = "",
 ) -> None:
-    budget = arguments.budget()
+    budget, remarks = arguments.budget(), made_elsewhere(runs, found) + compared(runs, found)[1] + state
+    lines = learned_lines(learned, runs, found, groups)
+    if "sift" in arguments.methods:
+        cells, remark = sift_cells(groups, found, arguments.out, Console(stderr=True))
+        lines.insert(0, first.fixed_line("sift", cells, groups))
+        remarks += remark
     presets = {
         kind: ", ".join(
             METHODS[line.method].label
@@ -210,7 +221,7 @@ def deliver_table1(
     }
     sentences = [
         f"FPR@95 in %, lower is better. {arguments.data_sentence(groups)}",
-        f"{budget.sentence()}.{elsewhere}",
+        f"{budget.sentence()}.{remarks}",
         f"Networks, optimisers and augmentations of their own papers, schedules stretched to the run: {presets['native']}."
         if presets["native"]
         else "",
@@ -220,7 +231,7 @@ def deliver_table1(
     ]
     caption = " ".join(sentence for sentence in sentences if sentence)
     notes = [sentence for line in lines for sentence in line.notes]
-    name, title = TABLE1_NAMES[arguments.preset]
+    name, title, drawn = TABLE1_NAMES[arguments.preset]
     sections = [
         Section(f"{title}: mean over all cells", caption, *first.summary_table(lines)),
         *(Section(f"{title}: {WAY_NAMES[way]}", "", *first.way_table(lines, way, groups)) for way in WAYS),
@@ -238,7 +249,7 @@ def deliver_table1(
         name,
         results,
         sections,
-        lambda stem: first.draw_table1(lines, stem, f"{kind}, {budget.iterations} iterations"),
+        lambda stem: first.draw_table1(lines, stem, f"{kind}, {budget.iterations} iterations{drawn}"),
         arguments.json,
         notes,
     )
@@ -275,16 +286,43 @@ def describe_with(weights: Path) -> DescribeFn:
     return parse_contender(str(weights)).describe
 
 
-def sift_scores(groups: Sequence[Group], out: Path, console: Console) -> Cells:
-    """FPR@95 of SIFT on all test pairs of each group; kept, by the data."""
+def sift_cells(groups: Sequence[Group], found: Sequence[Result], out: Path, console: Console) -> tuple[Cells, str]:
+    """FPR@95 of SIFT on all test pairs of the scenes that the runs are compared on; a sentence where it has others.
+
+    Scores are kept by the data, so that those of sets that are no longer there are still known.
+    """
+    present = {name: value for group in groups for name, value in group.test_fingerprints.items()}
+    left_out = scenes_left_out(found)
+    tested = {name: value for result in found for name, value in result.data["test"].items() if result.diverged is None}
+    wanted = {name: tested.get(name, value) for name, value in present.items() if name not in left_out}
+    lost = any(known_sift(out, name, wanted[name]) is None for name in wanted if wanted[name] != present[name])
     scores: dict[str, float] = {}
-    for group in groups:
-        for patchset in group.test:
-            path = out / "runs" / f"sift-{patchset.name}-{group.test_fingerprints[patchset.name]}.json"
-            shape = {"fpr95": int | float, "sift": str}
-            if not path.exists() or read_record(path, shape)["sift"] != SIFT_VARIANT:
-                say(console, f"SIFT on {patchset.name}")
-                (row,) = phototour.run(sift, [patchset])
-                write_json(path, {"fpr95": row.fpr95, "pairs": row.pairs, "sift": SIFT_VARIANT})
-            scores[patchset.name] = float(read_record(path, shape)["fpr95"])
-    return by_group(scores, groups)
+    for patchset in (one for group in groups for one in group.test if one.name in wanted):
+        fingerprint = (present if lost else wanted)[patchset.name]
+        known = known_sift(out, patchset.name, fingerprint)
+        if known is None:
+            known = measure_sift(patchset, sift_file(out, patchset.name, fingerprint), console)
+        scores[patchset.name] = known
+    remark = " SIFT's row is of the sets counted here, so of other test pairs than the runs had." if lost else ""
+    return by_group(scores, groups), remark
+
+
+def measure_sift(patchset: PatchSet, path: Path, console: Console) -> float:
+    say(console, f"SIFT on {patchset.name}")
+    (row,) = phototour.run(sift, [patchset])
+    assert row.fpr95 is not None  # nothing that SIFT was trained on
+    write_json(path, {"fpr95": row.fpr95, "pairs": row.pairs, "sift": SIFT_VARIANT})
+    return row.fpr95
+
+
+def sift_file(out: Path, scene: str, fingerprint: str) -> Path:
+    return out / "runs" / f"sift-{scene}-{fingerprint}.json"
+
+
+def known_sift(out: Path, scene: str, fingerprint: str) -> float | None:
+    """None where it is not known, or was measured with another SIFT."""
+    path = sift_file(out, scene, fingerprint)
+    if not path.exists():
+        return None
+    record = read_record(path, {"fpr95": int | float, "sift": str})
+    return float(record["fpr95"]) if record["sift"] == SIFT_VARIANT else None

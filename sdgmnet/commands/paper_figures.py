@@ -57,6 +57,8 @@ def fig1(words: list[str]) -> None:
     arguments = tyro.cli(Fig1Arguments, prog="sdgmnet paper fig1", args=words)
     if arguments.points < 2 or not 0 <= arguments.margin < 1:
         raise InputError("--points must be at least 2 and --margin lie in [0, 1).")
+    if arguments.seed < 0:
+        raise InputError(f"--seed must not be negative, not {arguments.seed}.")
     demand_folder(arguments.out)
     patchset = one_patchset(arguments.data)
     encoder = encoder_of(arguments.weights)

@@ -14,10 +14,12 @@ from sdgmnet.commands.data import print_aside
 from sdgmnet.commands.paper import PlanArguments, describe_with, finished_runs, only_plan
 from sdgmnet.commands.paper_output import deliver_paper, demand_folder, demand_run
 from sdgmnet.contenders import identity, parse_contender
+from sdgmnet.data.hpatches import choose_sequences
 from sdgmnet.data.hpatches_tasks import PAIRS
 from sdgmnet.errors import InputError
 from sdgmnet.paper import ablation, checkpoints, stages, sweeps
 from sdgmnet.paper.captions import caption_of_run
+from sdgmnet.paper.comparable import compared, demand_comparable
 from sdgmnet.paper.groups import Group, find_group
 from sdgmnet.paper.plan import Planned, made_elsewhere, plan_method, unique_runs
 from sdgmnet.paper.results import Result
@@ -71,17 +73,20 @@ class Done(NamedTuple):
 
 def carried_out(arguments: RunsArguments, planned: Sequence[Planned]) -> Done | None:
     """None where only the plan was asked for."""
-    console = Console(stderr=True)
+    console, state = Console(stderr=True), ""
+    if not arguments.finished:
+        demand_comparable(unique_runs(planned), arguments.out, console)
     if arguments.plan:
         only_plan(planned, arguments, console)
         return None
-    if not arguments.finished:
-        runs, results = list(planned), run_plan(planned, arguments.out, describe_with, console)
-        return Done(runs, results, made_elsewhere(runs, results))
-    runs, results = finished_runs(planned, arguments.out)
-    missing = len(unique_runs(planned)) - len(unique_runs(runs))
-    state = f" Not whole yet: {missing} of the {len(unique_runs(planned))} runs are missing." if missing else ""
-    return Done(runs, results, made_elsewhere(runs, results) + state)
+    if arguments.finished:
+        runs, found = finished_runs(planned, arguments.out)
+        missing = len(unique_runs(planned)) - len(unique_runs(runs))
+        state = f" Not whole yet: {missing} of the {len(unique_runs(planned))} runs are missing." if missing else ""
+    else:
+        runs, found = list(planned), run_plan(planned, arguments.out, describe_with, console)
+    results, left_out = compared(runs, found)
+    return Done(runs, results, made_elsewhere(runs, found) + left_out + state)
 
 
 def diverged(results: Sequence[Result]) -> list[str]:
@@ -264,6 +269,9 @@ def fig7(words: list[str]) -> None:
         raise InputError(
             "--hpatches needs a folder of HPatches' strips: the release, or what sdgmnet data hpatches makes."
         )
+    if arguments.pairs < 1:
+        raise InputError(f"--pairs must be at least 1, not {arguments.pairs}.")
+    choose_sequences(arguments.hpatches, arguments.split)  # what is not there is said before anything is trained
     groups, group = arguments.opened_with_one_trained()
     planned = sweeps.sweep_runs("alpha", arguments.alphas, group, groups, arguments.budget(), 1)
     done = carried_out(arguments, planned)

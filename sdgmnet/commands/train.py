@@ -60,8 +60,8 @@ class TrainArguments:
 
 
 def main(words: list[str]) -> None:
-    preset = _typed(words, "--preset")
-    recipe = settings_of(_typed(words, "--recipe") or "paper", preset or "native")
+    recipe_name, preset = _typed(words, "--recipe"), _typed(words, "--preset")
+    recipe = settings_of("paper" if recipe_name is None else recipe_name, "native" if preset is None else preset)
     for name in ("--recipe", "--preset"):
         if "--resume" in words and _typed(words, name) is not None:
             raise InputError(f"a resumed run keeps its configuration: leave {name} out.")
@@ -95,7 +95,7 @@ def _saved(words: list[str]) -> TrainArguments | None:
 def _typed(words: list[str], *names: str) -> str | None:
     """What was typed after an option, before tyro reads it: it decides the defaults of the others."""
     for number, word in enumerate(words):
-        name, _, value = word.partition("=")
+        name, equals, value = word.partition("=")
         if name in names:
-            return value or (words[number + 1] if number + 1 < len(words) else "")
+            return value if equals else words[number + 1] if number + 1 < len(words) else ""
     return None

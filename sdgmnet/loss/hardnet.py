@@ -1,5 +1,6 @@
 """The hardest-in-batch triplet loss of HardNet: in the form the paper compares with (HardNet+FRN), and in its own."""
 
+import math
 from typing import Literal
 
 import torch
@@ -33,6 +34,8 @@ class HardNetLoss(nn.Module):
         super().__init__()
         if mean_over not in ("active", "all"):
             raise InputError(f"mean_over is active or all, not {mean_over!r}.")
+        if not 0 <= min_negative_angle < math.pi:
+            raise InputError(f"HardNetLoss: min_negative_angle is in radians, in [0, pi), not {min_negative_angle}.")
         self.margin, self.min_negative_angle, self.mean_over = margin, min_negative_angle, mean_over
 
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:

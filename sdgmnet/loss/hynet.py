@@ -46,8 +46,11 @@ class HyNetLoss(nn.Module):
         super().__init__()
         if reduction not in ("sum", "mean"):
             raise InputError(f"reduction is sum or mean, not {reduction!r}.")
-        if not isinstance(normalised, bool) or alpha < 0:
-            raise InputError(f"normalised is true or false and alpha not negative, not {normalised!r} and {alpha!r}.")
+        if not isinstance(normalised, bool):
+            raise InputError(f"HyNetLoss: normalised is true or false, not {normalised!r}.")
+        for name, value in (("alpha", alpha), ("regularisation", regularisation)):
+            if not value >= 0:
+                raise InputError(f"HyNetLoss: {name} must not be negative, not {value}.")
         self.margin, self.alpha, self.regularisation, self.reduction = margin, alpha, regularisation, reduction
         self.divisor = steepest_slope(alpha) if normalised else 1.0
 

@@ -7,7 +7,6 @@ loss in a Python file of one's own.
 import importlib.util
 import inspect
 import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from torch import nn
 from sdgmnet.errors import InputError
 from sdgmnet.files import parse_json
 from sdgmnet.loss import LOSSES
+from sdgmnet.loss.calling import OWN_MODULE, place_in_own_file
 from sdgmnet.loss.pml import PMLLoss
 
 PML = "pml:"
@@ -56,8 +56,11 @@ def loss_by_name(name: str, options: Mapping[str, Any], shared: Mapping[str, Any
             raise InputError(f"the option {key} of the loss {name} is a whole number, not {value!r}.")
     try:
         loss = make(**{**wanted, **options})
-    except (TypeError, RuntimeError) as error:  # an argument is missing, or is not what it should be
-        raise InputError(f"the loss {name} cannot be made with the options {dict(options)} ({error}).") from error
+    except InputError:
+        raise
+    except Exception as error:  # an argument is missing or not what it should be, or a constructor of one's own fails
+        what = f"{type(error).__name__}: {error}"
+        raise InputError(f"the loss {name} cannot be made with the options {dict(options)} ({what}).") from error
     if not isinstance(loss, nn.Module):
         raise InputError(f"{name} gives a {type(loss).__name__}: a loss is a torch.nn.Module, see docs/own_loss.md.")
     if not _takes_progress(loss):
@@ -101,7 +104,7 @@ def _takes_progress(loss: nn.Module) -> bool:
 def _from_file(path: Path, what: str) -> Callable[..., Any]:
     if not path.is_file():
         raise InputError(f"{path} does not exist: give the Python file of a loss, as in --loss my_loss.py:MyLoss.")
-    name = f"_own_loss_{path.stem}"  # no other module's, so that nothing is hidden by it
+    name = f"{OWN_MODULE}{path.stem}"  # no other module's, so that nothing is hidden by it
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path} is no Python file.")
@@ -111,9 +114,7 @@ def _from_file(path: Path, what: str) -> Callable[..., Any]:
         spec.loader.exec_module(module)
     except Exception as error:  # whatever the file does
         sys.modules.pop(name, None)
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        where = f", line {lines[-1]}" if lines else ""
-        raise InputError(f"{path}{where} fails: {type(error).__name__}: {error}.") from error
+        raise InputError(f"{place_in_own_file(error) or path} fails: {type(error).__name__}: {error}.") from error
     made = getattr(module, what, None)
     if not callable(made):
         raise InputError(f"{path} has no {what}: name the class of the loss, or a function that makes it.")

@@ -31,6 +31,8 @@ class SOSNetLoss(nn.Module):
         super().__init__()
         if neighbours < 1:
             raise InputError(f"SOSNetLoss: neighbours must be at least 1, not {neighbours}.")
+        if not second_order >= 0:
+            raise InputError(f"SOSNetLoss: second_order must not be negative, not {second_order}.")
         self.margin, self.neighbours, self.second_order = margin, neighbours, second_order
 
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:

@@ -49,8 +49,9 @@ class Group:
 def identity(patchset: PatchSet, drawn: bool = False) -> str:
     """Which set this is: one cut from photos by its photos and options, any other, and one with its own test pairs, by content.
 
-    The last digits of a reconstruction may depend on the processor, so that two machines cut slightly different patches from
-    the same photos. Runs on both belong into one table all the same; results tell them apart by fingerprints.
+    The last digits of a reconstruction may depend on the processor, so that two machines cut somewhat different patches from
+    the same photos, a per cent more or fewer. A run that was finished on one of them is known on the other; results tell the
+    sets apart by fingerprints, and `comparable.py` compares runs on equal ones.
     """
     made = {key: patchset.origin.get(key) for key in ("source", "method", "options", "photos")}
     if None in made.values() or not (drawn or patchset.test_pairs is None):

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from sdgmnet.errors import InputError
 from sdgmnet.loss import CDFLoss, ModulatedLoss, SDGMLoss
+from sdgmnet.loss.calling import value_of
 from sdgmnet.loss.cdf import vote
 from sdgmnet.loss.nearest import distance
 from sdgmnet.loss.weights import SELF_WEIGHTS, coupled_weight
@@ -95,8 +96,7 @@ def call(loss: nn.Module, anchor: Tensor, positive: Tensor) -> Tensor:
     if getattr(loss, "needs", None):
         sides = (Constants(one.detach(), (one.detach()[:, :, None, None],) * 2) for one in (anchor, positive))
         more = dict(zip(("anchor_encoded", "positive_encoded"), sides, strict=True))
-    value: Tensor = loss(anchor, positive, progress=1.0, **more)
-    return value
+    return value_of(loss, anchor, positive, progress=1.0, **more)
 
 
 def measure_at(

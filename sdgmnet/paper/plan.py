@@ -89,6 +89,13 @@ class Planned:
     def find(self, out: Path) -> Path:
         """Its folder, also where another command has called it otherwise: the digest counts."""
         known = sorted((out / "runs").glob(f"*-{self.digest()}"))
+        for file in (
+            FILE,
+            "config.json",
+        ):  # what is finished goes before what was begun, as where records were copied in
+            for folder in known:
+                if (folder / file).exists():
+                    return folder
         return known[0] if known else self.folder(out)
 
     def result(self, out: Path) -> Result | None:
@@ -290,11 +297,11 @@ def announce(runs: Sequence[Planned], out: Path, rates: Rates, console: Console,
 
 
 def made_elsewhere(runs: Sequence[Planned], results: Sequence[Result]) -> str:
-    """Sentence for a caption where some runs had other patches of the same photos; otherwise nothing."""
+    """Sentence for a caption where some runs had an earlier cut of the same photos; otherwise nothing."""
     known = {one.digest(): result.data != one.fingerprints() for one, result in zip(runs, results, strict=True)}
     if not any(known.values()):
         return ""
     return (
-        f" {sum(known.values())} of the {len(known)} runs had sets cut from the same photos with the same options at another "
-        "time, which are not these to the bit."
+        f" {sum(known.values())} of the {len(known)} runs had sets that were cut from the same photos with the same options at "
+        "another time, not those counted here."
     )

@@ -16,7 +16,8 @@ FILE = "result.json"
 RATED = {"config": {"encoder": str, "batch_size": int}, "seconds_per_iteration": int | float, "diverged": str | None}
 SHAPE = {
     **RATED, "name": str, "digest": str, "trained_on": [str], "checkpoints": [{"step": int, "fpr95": dict}],
-    "checkpoint_pairs": dict, "last": dict, "pairs": dict, "powers": [(int, int | float, int | float)], "data": dict,
+    "checkpoint_pairs": dict, "last": dict, "pairs": dict, "powers": [(int, int | float, int | float)],
+    "data": {"train": dict, "test": dict},
 }  # fmt: skip
 
 
@@ -40,7 +41,9 @@ class Result:
     powers: list[list[float]] = field(
         default_factory=list
     )  # step, P⁺ and P⁻ at the end of each epoch, where the loss has any
-    data: dict[str, dict[str, str]] = field(default_factory=dict)  # "train", "test": fingerprints of the sets
+    data: dict[str, dict[str, str]] = field(
+        default_factory=lambda: {"train": {}, "test": {}}
+    )  # fingerprints of the sets
 
     def save(self, folder: Path) -> None:
         write_json(folder / FILE, asdict(self))
@@ -64,8 +67,10 @@ Cells = dict[str, float]  # test group -> FPR@95
 
 
 def by_group(scores: Mapping[str, float], groups: Sequence[Group]) -> Cells:
-    """A group's FPR@95 is the mean over its scenes."""
-    return {group.name: float(np.mean([scores[one.name] for one in group.test])) for group in groups}
+    """A group's FPR@95 is the mean over its scenes, but those that are left out of the scores (`comparable.py`)."""
+    return {
+        group.name: float(np.mean([scores[one.name] for one in group.test if one.name in scores])) for group in groups
+    }
 
 
 def mean_of(cells: Cells) -> float:

@@ -122,7 +122,9 @@ def _train_one(
     folder = one.find(out)
     begun, saved = time.monotonic(), one.begun(out)
     resume, config = saved is not None, saved or one.config
-    if not resume:  # a start that was cut off before it was whole
+    if resume:
+        demand_same_sets(one, folder)
+    else:  # a start that was cut off before it was whole
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     board.begin_run(one.digest())
     try:
@@ -176,8 +178,23 @@ def tells_the_rate(steps: int, config: TrainConfig) -> bool:
 
 def trained_with(folder: Path, one: Planned) -> dict[str, dict[str, str]]:
     """Fingerprints of the sets that the run was begun with, wherever that was: as `train` wrote them."""
-    known = dict(read_record(folder / "data.json", [(str, str)]))
+    known = trained_on_sets(folder)
     return {part: {name: known[name] for name in sets} for part, sets in one.fingerprints().items()}
+
+
+def demand_same_sets(one: Planned, folder: Path) -> None:
+    """What goes on, or is only evaluated at its end, must find the sets that it began with."""
+    if not (folder / "data.json").exists():
+        return  # cut off before it was written: nothing was trained
+    found = one.fingerprints()
+    if trained_on_sets(folder) != {**found["train"], **found["test"]}:
+        raise InputError(
+            f"{folder} was begun with other sets than those that are there now: move it away, and it is trained on these."
+        )
+
+
+def trained_on_sets(folder: Path) -> dict[str, str]:
+    return dict(read_record(folder / "data.json", [(str, str)]))
 
 
 def powers_of(log: Path) -> list[list[float]]:

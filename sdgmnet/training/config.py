@@ -77,8 +77,8 @@ class TrainConfig:
     carried: bool = True
     """Also patches at carried places where no keypoint was detected (data photos --carried)."""
     loss: str = "sdgm"
-    """One of sdgmnet.loss.LOSSES; pml:CircleLoss, or another pair-based loss of pytorch-metric-learning; or one of your own,
-    my_loss.py:MyLoss (docs/own_loss.md)."""
+    """sdgm, hardnet, hardnet-original, tfeat, l2net, cdf, sosnet, hynet, keller, exp-tl or sface; pml:CircleLoss, or another
+    pair-based loss of pytorch-metric-learning; or one of your own, my_loss.py:MyLoss (docs/own_loss.md)."""
     loss_options: tuple[str, ...] = ()
     """Arguments of the loss as NAME=VALUE, e.g. margin=1.2 reduction=mean. SDGM's have options of their own, below."""
     orthogonality: float = 0.0

@@ -8,6 +8,7 @@ from sdgmnet.data.batches import PairSampler
 from sdgmnet.distributed import ALONE, World
 from sdgmnet.encoders import Encoded, Encoder
 from sdgmnet.errors import InputError
+from sdgmnet.loss.calling import value_of
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.engine import Trunk
 
@@ -37,25 +38,16 @@ def train_step(
         encoder, sides, keep, chunk_size, joint_batchnorm, with_maps="maps" in needs, trunk=trunk, world=world
     )
     more = {"anchor_encoded": anchor, "positive_encoded": positive} if needs else {}
-    value: Tensor = loss(anchor.descriptors, positive.descriptors, progress=progress, **more)
-    _demand_scalar(value, loss)
+    value = value_of(loss, anchor.descriptors, positive.descriptors, progress=progress, **more)
+    if not value.requires_grad:
+        raise InputError(
+            f"{type(loss).__name__} returned a value without a gradient: compute it from anchor and positive, by torch alone."
+        )
     optimizer.zero_grad(set_to_none=True)
     value.backward()
     world.sum_gradients(encoder.parameters())
     optimizer.step()
     return value.detach()
-
-
-def _demand_scalar(value: object, loss: nn.Module) -> None:
-    """Losses may be anyone's."""
-    name = type(loss).__name__
-    if not isinstance(value, Tensor) or value.ndim != 0:
-        given = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-        raise InputError(f"{name} returned {given}: a loss returns a scalar tensor, as by .mean().")
-    if not value.requires_grad:
-        raise InputError(
-            f"{name} returned a value without a gradient: compute it from anchor and positive, by torch alone."
-        )
 
 
 def encode_sides(

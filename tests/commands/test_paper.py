@@ -72,9 +72,11 @@ def test_table1_from_folders_to_files_and_again_without_training(
     assert "give one of them" in capsys.readouterr().err
 
 
-def test_table1_with_nothing_but_the_loss_changed(folders: Path, tmp_path: Path) -> None:
+def test_table1_with_nothing_but_the_loss_changed(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A table of its own, beside the usual one; what both have in common is trained once."""
-    out = tmp_path / "out"
+    out, digests = tmp_path / "out", {}
     call = ["paper", "table1", *words(folders, out, "--methods", "sosnet", "hardnet+frn", "--best-seeds", "1")]
     assert main(call) == 0
     usual = (out / "table1.json").read_bytes()
@@ -88,6 +90,15 @@ def test_table1_with_nothing_but_the_loss_changed(folders: Path, tmp_path: Path)
     assert [row["preset"] for row in content["rows"]] == ["sdgm", "sdgm"]
     assert "only the loss differs: SOSNet, HardNet+FRN." in content["caption"]
     assert "of their own papers" not in content["caption"]
+
+    capsys.readouterr()
+    call = ["paper", "table1", *words(folders, out, "--methods", "hynet", "hardnet+frn", "--plan", "--json")]
+    for preset in ("sdgm", "native"):
+        assert main([*call, "--preset", preset]) == 0
+        lines = json.loads(capsys.readouterr().out)["runs"]
+        assert {line["state"] for line in lines if line["name"].startswith("hardnet+frn")} == {"done"}
+        digests[preset] = {line["folder"] for line in lines if line["name"].startswith("hynet")}
+    assert not digests["sdgm"] & digests["native"]
 
 
 def test_figures_of_sdgmnets_runs(folders: Path, tmp_path: Path) -> None:
@@ -222,6 +233,8 @@ def test_a_command_started_twice_shares_its_runs(folders: Path, tmp_path: Path) 
         ("fig6b", ["--train", "A", "B"], "--train A B: this figure is of runs on one group"),
         ("fig6c", ["--seeds", "0"], "--seeds must be at least 1"),
         ("fig7", [], "--hpatches needs a folder"),
+        ("fig7", ["--root", "{0}/blobs1"], "holds no patch strips"),
+        ("fig7", ["--root", "{0}", "--pairs", "0"], "--pairs must be at least 1"),
         ("fig6b", ["-o", "{0}/blobs1/set.json"], "set.json is a file: give the name of a folder"),
     ],
 )

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from sdgmnet.errors import InputError
-from sdgmnet.loss import LOSSES, HardNetLoss, ModulatedLoss
+from sdgmnet.loss import LOSSES, HardNetLoss, ModulatedLoss, TFeatLoss
+from sdgmnet.loss.calling import value_of
 from sdgmnet.loss.named import is_loss_name, loss_by_name, own_file, parse_options
 
 OWN = """
@@ -51,6 +52,18 @@ class Learning(Mine):
     def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(()))
+
+class Picky(Mine):
+    def __init__(self):
+        raise KeyError("never")
+
+class Failing(Mine):
+    def forward(self, anchor, positive, *, progress=1.0):
+        return anchor.nonsense
+
+class Plain(Mine):
+    def forward(self, anchor, positive, *, progress=1.0):
+        return 1.0
 
 number = 5
 
@@ -100,6 +113,7 @@ def test_a_loss_of_ones_own_file(own: Path) -> None:
         ("Greedy", "needs gradients"),
         ("Demanding", "cannot be made with the options {}.*missing 1 required positional argument: 'scale'"),
         ("Late", "does not take progress"),
+        ("Picky", "cannot be made with the options {} .KeyError: 'never'.*"),
         ("Learning", "Learning has parameters, which training would not change"),
     ],
 )
@@ -117,6 +131,17 @@ def test_a_file_that_fails_is_said_with_its_line(tmp_path: Path) -> None:
         loss_by_name(f"{tmp_path}/wrong.py:Mine", {})
     with pytest.raises(InputError, match="gone.py does not exist"):
         loss_by_name(f"{tmp_path}/gone.py:Mine", {})
+
+
+def test_what_goes_wrong_in_a_call_is_said_with_its_line(own: Path) -> None:
+    a, p = F.normalize(torch.randn(2, 4, 8), dim=2)
+    line = OWN.split("return anchor.nonsense")[0].count("\n") + 1
+    with pytest.raises(InputError, match=rf"own.py, line {line} fails: AttributeError: .*nonsense"):
+        value_of(loss_by_name(f"{own}:Failing", {}), a, p, progress=0.5)
+    with pytest.raises(InputError, match="Plain returned a float: a loss returns a scalar tensor"):
+        value_of(loss_by_name(f"{own}:Plain", {}), a, p, progress=0.5)
+    with pytest.raises(TypeError):  # in a loss of ours: a fault to be seen
+        value_of(TFeatLoss(), a, p, progress=0.5, speed=3)
 
 
 def test_unknown_names_and_options_are_said() -> None:

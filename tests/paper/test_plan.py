@@ -243,6 +243,33 @@ def test_a_run_whose_last_evaluation_was_cut_off_is_only_evaluated(
     assert scored(run(two(groups), tmp_path)) == scored(run(two(groups), whole)) and trainings == []
 
 
+def test_what_was_begun_with_other_sets_does_not_go_on(groups: list[Group], tmp_path: Path) -> None:
+    """Neither a training nor its last evaluation alone: the record would be of two cuts of the photos."""
+    here = cut_from_photos(groups)
+    patches = np.array(here[0].train[0].patches)
+    patches[0] ^= 1
+    there = cut_from_photos(groups, patches=patches)
+    one, same = (plan_method("tfeat", made[1], made, TINY, 0) for made in (here, there))
+    run([one], tmp_path)
+    (one.find(tmp_path) / "result.json").unlink()
+    with pytest.raises(InputError, match="was begun with other sets than those that are there now: move it away"):
+        run([same], tmp_path)
+    assert one.result(tmp_path) is None and run([one], tmp_path)
+
+
+def test_what_is_finished_goes_before_what_was_begun_under_another_name(
+    groups: list[Group], whole: Path, tmp_path: Path, trainings: list[str]
+) -> None:
+    """As where a figure was interrupted, and the records of others were copied in then."""
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    one = two(groups)[0]
+    begun = tmp_path / "runs" / f"af+pa-A-s0-{one.digest()}"
+    begun.mkdir()
+    assert sorted([begun, one.find(tmp_path)])[0] == begun
+    shutil.copy(one.find(whole) / "config.json", begun)
+    assert one.find(tmp_path) == one.folder(tmp_path) and run([one], tmp_path) and trainings == []
+
+
 def test_a_start_that_was_cut_off_is_begun_anew(groups: list[Group], tmp_path: Path) -> None:
     one = two(groups)[1]
     checkpoint = one.folder(tmp_path) / "checkpoints/checkpoint-000000000.pt"
