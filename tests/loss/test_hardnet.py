@@ -1,7 +1,5 @@
 """HardNet's loss against loops written from its formula, values and gradients in float64."""
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,25 +8,7 @@ from torch import Tensor
 from sdgmnet.errors import InputError
 from sdgmnet.loss import LOSSES
 from sdgmnet.loss.hardnet import HardNetLoss
-
-
-def by_loops(a: Tensor, p: Tensor, margin: float, angle: float, mean_over: str) -> Tensor:
-    violations, admissible = [], 0
-    for i in range(len(a)):
-        best = None
-        for j in range(len(a)):
-            four = [a[i] @ p[j], p[i] @ a[j], a[i] @ a[j], p[i] @ p[j]]
-            highest = max(four, key=lambda cosine: cosine.item())
-            if j != i and highest.item() < math.cos(angle) and (best is None or highest.item() > best.item()):
-                best = highest
-        if best is None:
-            continue
-        admissible += 1
-        d_pos, d_neg = (torch.sqrt(2 - 2 * s + 1e-5) for s in (a[i] @ p[i], best))
-        if margin + d_pos - d_neg >= 0:
-            violations.append(margin + d_pos - d_neg)
-    count = len(violations) if mean_over == "active" else admissible
-    return sum(violations, torch.zeros((), dtype=a.dtype)) / max(count, 1)
+from tests.loss.loops import hardnet_frn
 
 
 def pairs(seed: int, count: int = 9, noise: float = 0.8) -> tuple[Tensor, Tensor]:
@@ -44,7 +24,7 @@ def pairs(seed: int, count: int = 9, noise: float = 0.8) -> tuple[Tensor, Tensor
 def test_value_and_gradient_are_the_loops(seed: int, mean_over: str, margin: float, angle: float) -> None:
     a, p = pairs(seed)
     value = HardNetLoss(margin, angle, mean_over)(a, p)  # type: ignore[arg-type]
-    expected = by_loops(a, p, margin, angle, mean_over)
+    expected = hardnet_frn(a, p, margin, angle, active_only=mean_over == "active")
     torch.testing.assert_close(value, expected, rtol=1e-10, atol=1e-12)
     gradients = torch.autograd.grad(value, (a, p)), torch.autograd.grad(expected, (a, p))
     for x, *both in zip((a, p), *gradients, strict=True):
@@ -69,6 +49,8 @@ def test_a_batch_of_duplicates_is_left_alone() -> None:
 def test_bad_input_is_said() -> None:
     with pytest.raises(InputError, match="active or all"):
         HardNetLoss(mean_over="none")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="min_negative_angle is in radians"):
+        HardNetLoss(min_negative_angle=9)
     with pytest.raises(InputError, match="at least 2 pairs"):
         HardNetLoss()(torch.eye(1, 4), torch.eye(1, 4))
 
