@@ -120,7 +120,7 @@ def accuracy_table(found: Accuracy) -> tuple[list[str], list[list[str]]]:
 
 
 def draw_fig7(found: Accuracy, path: Path) -> list[Path]:
-    """A panel a task: mAP on the left scale, ΔmAP = mAP(easy) - mAP(tough) on the right one."""
+    """A panel a task: mAP on the left scale, ΔmAP = mAP(easy) - mAP(tough) on the right one, both named at the edges."""
     with printed():
         figure, axes = new_figure(1, len(TASKS), PAGE, 2.2)
         for axis, task in zip(axes[0], TASKS, strict=True):
@@ -135,8 +135,10 @@ def draw_fig7(found: Accuracy, path: Path) -> list[Path]:
                 place.plot([alpha for alpha, _ in known], [value for _, value in known], marker=marker, color=colour)
                 place.tick_params(axis="y", colors=colour)
             axis.set(title=f"patch {task}" if task != "matching" else "image matching", xlabel=r"attenuation $\alpha$")
-            axis.set_ylabel("mAP (%)", color=COLOURS["sdgmnet"])
-            right.set_ylabel(r"$\Delta$mAP (%)", color=RELATIVE)
+            if task == TASKS[0]:
+                axis.set_ylabel("mAP (%)", color=COLOURS["sdgmnet"])
+            if task == TASKS[-1]:
+                right.set_ylabel(r"$\Delta$mAP (%)", color=RELATIVE)
             axis.grid(axis="x", linestyle=":")
         return save_print(figure, path)
 
