@@ -96,11 +96,11 @@ class PlanArguments:
         demand_folder(self.out)
         return open_groups(self.groups, self.phototour, progress=True)
 
-    def data_sentence(self, groups: Sequence[Group]) -> str:
+    def data_sentence(self, groups: Sequence[Group], left_out: Sequence[str] = ()) -> str:
         parts = []
         for group in groups:
             names, patches = ", ".join(one.name for one in group.train), sum(len(one) for one in group.train)
-            parts.append(f"{group.name} = {names} ({patches} patches, {group.pairs} test pairs)")
+            parts.append(f"{group.name} = {names} ({patches} patches, {group.pairs_without(left_out)} test pairs)")
         drawn = [name for group in groups for name in group.drawn]
         kinds = {one.origin.get("source") for group in groups for one in group.train}
         kind = "UBC PhotoTour's subsets"
@@ -205,7 +205,8 @@ def deliver_table1(
     found: Sequence[Result],
     state: str = "",
 ) -> None:
-    budget, remarks = arguments.budget(), made_elsewhere(runs, found) + compared(runs, found)[1] + state
+    budget, left_out = arguments.budget(), scenes_left_out(found)
+    remarks = made_elsewhere(runs, found) + compared(runs, found)[1] + state
     lines = learned_lines(learned, runs, found, groups)
     if "sift" in arguments.methods:
         cells, remark = sift_cells(groups, found, arguments.out, Console(stderr=True))
@@ -220,7 +221,7 @@ def deliver_table1(
         for kind in ("native", "sdgm")
     }
     sentences = [
-        f"FPR@95 in %, lower is better. {arguments.data_sentence(groups)}",
+        f"FPR@95 in %, lower is better. {arguments.data_sentence(groups, left_out)}",
         f"{budget.sentence()}.{remarks}",
         f"Networks, optimisers and augmentations of their own papers, schedules stretched to the run: {presets['native']}."
         if presets["native"]
@@ -230,7 +231,7 @@ def deliver_table1(
         "± is the standard deviation over the seeds.",
     ]
     caption = " ".join(sentence for sentence in sentences if sentence)
-    notes = [sentence for line in lines for sentence in line.notes]
+    notes = [sentence for line in lines for sentence in line.concerns]
     name, title, drawn = TABLE1_NAMES[arguments.preset]
     sections = [
         Section(f"{title}: mean over all cells", caption, *first.summary_table(lines)),
@@ -241,6 +242,7 @@ def deliver_table1(
         "caption": caption,
         "budget": vars(budget),
         "groups": {group.name: [one.name for one in group.train] for group in groups},
+        "left_out": left_out,
         "rows": first.content(lines, arguments.preset),
     }
     kind = "PhotoTour" if arguments.phototour is not None else "groups of scenes"

@@ -81,7 +81,8 @@ def main(words: list[str]) -> None:
             bar.update(task, description=text)
             found.append(modulation.examine(loss, text, angles, arguments.grid, arguments.pairs, track))
     caption = (
-        f"Derivatives of one triplet, times the {arguments.pairs} rows of its batch, along {source}."
+        f"Derivatives of one triplet, times the {arguments.pairs} rows of its batch; along {source}, of which "
+        f"{len(found[0].along_theta[0])} are measured."
         f"{'' if arguments.run is None else f' {caption_of_run(arguments.run)}'}"
     )
     results = {"caption": caption, **modulation.content(found, arguments.pairs, source)}

@@ -22,6 +22,8 @@ def demand_folder(out: Path) -> None:
 def demand_run(run: Path) -> None:
     if not run.is_dir():
         raise InputError(f"{run} is not a folder: give the folder of a run.")
+    if not (run / "config.json").is_file():
+        raise InputError(f"{run} is not the folder of a run: it holds no config.json.")
 
 
 def print_written(out: Path, names: Sequence[str]) -> None:
@@ -39,8 +41,8 @@ def deliver_paper(
 ) -> None:
     """Tables on the terminal, NAME.md and NAME.json in the folder, those of the last call also as table.md and results.json;
     then the picture, which `draw` makes at OUT/NAME: what is in words is safe by then."""
-    remarks = "\nDid not get to their end:\n\n" + "".join(f"- {note}\n" for note in notes) if notes else ""
-    results = {**results, "diverged": list(notes)}
+    remarks = "\nTake care:\n\n" + "".join(f"- {note}\n" for note in notes) if notes else ""
+    results = {**results, "concerns": list(notes)}
     if as_json:
         print(json.dumps(results, indent=2))
     else:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from sdgmnet.benchmarks.hpatches import TASKS, compare, gap, headline
 from sdgmnet.commands.data import print_aside
+from sdgmnet.commands.hpatches import note
 from sdgmnet.commands.paper import PlanArguments, describe_with, finished_runs, only_plan
 from sdgmnet.commands.paper_output import deliver_paper, demand_folder, demand_run
 from sdgmnet.contenders import identity, parse_contender
@@ -19,10 +20,10 @@ from sdgmnet.data.hpatches_tasks import PAIRS
 from sdgmnet.errors import InputError
 from sdgmnet.paper import ablation, checkpoints, stages, sweeps
 from sdgmnet.paper.captions import caption_of_run
-from sdgmnet.paper.comparable import compared, demand_comparable
+from sdgmnet.paper.comparable import compared, demand_comparable, scenes_left_out
 from sdgmnet.paper.groups import Group, find_group
 from sdgmnet.paper.plan import Planned, made_elsewhere, plan_method, unique_runs
-from sdgmnet.paper.results import Result
+from sdgmnet.paper.results import Result, concern
 from sdgmnet.paper.runner import run_plan
 from sdgmnet.report import Section, counting_bar, tracker
 
@@ -50,11 +51,18 @@ class RunsArguments(PlanArguments):
         groups = self.opened()
         return groups, find_group(groups, self.train[0] if self.train else None)
 
-    def caption(self, what: str, groups: Sequence[Group], trained: Sequence[Group], seeds: int = 1) -> str:
+    def caption(
+        self,
+        what: str,
+        groups: Sequence[Group],
+        trained: Sequence[Group],
+        seeds: int = 1,
+        left_out: Sequence[str] = (),
+    ) -> str:
         names = ", ".join(group.name for group in trained)
         return (
-            f"{what} FPR@95 in %, lower is better. {self.data_sentence(groups)} Trained on {names}, tested on the others. "
-            f"{self.budget().sentence()}; {seeds} seed{'s' if seeds > 1 else ''}."
+            f"{what} FPR@95 in %, lower is better. {self.data_sentence(groups, left_out)} Trained on {names}, tested on the "
+            f"others. {self.budget().sentence()}; {seeds} seed{'s' if seeds > 1 else ''}."
         )
 
 
@@ -69,6 +77,7 @@ class Done(NamedTuple):
     runs: list[Planned]
     results: list[Result]
     remarks: str
+    left_out: list[str]  # test scenes that were not the same for all
 
 
 def carried_out(arguments: RunsArguments, planned: Sequence[Planned]) -> Done | None:
@@ -85,12 +94,12 @@ def carried_out(arguments: RunsArguments, planned: Sequence[Planned]) -> Done | 
         state = f" Not whole yet: {missing} of the {len(unique_runs(planned))} runs are missing." if missing else ""
     else:
         runs, found = list(planned), run_plan(planned, arguments.out, describe_with, console)
-    results, left_out = compared(runs, found)
-    return Done(runs, results, made_elsewhere(runs, found) + left_out + state)
+    results, sentence = compared(runs, found)
+    return Done(runs, results, made_elsewhere(runs, found) + sentence + state, scenes_left_out(found))
 
 
-def diverged(results: Sequence[Result]) -> list[str]:
-    return list(dict.fromkeys(f"{one.name}: {one.diverged}" for one in results if one.diverged is not None))
+def concerns(results: Sequence[Result]) -> list[str]:
+    return list(dict.fromkeys(sentence for one in results if (sentence := concern(one))))
 
 
 @dataclass(frozen=True)
@@ -108,19 +117,25 @@ def fig6a(words: list[str]) -> None:
     done = carried_out(arguments, planned)
     if done is None:
         return
-    runs, results, remarks = done
+    runs, results, remarks, left_out = done
     curves = checkpoints.curves_of(runs, results)
-    caption = arguments.caption("SDGMNet's checkpoints: mean over the test groups.", groups, trained)
+    what = "SDGMNet's checkpoints: mean over the test groups; the picture has the second half of long runs."
+    caption = arguments.caption(what, groups, trained, left_out=left_out)
     caption += remarks
     sections = [
         Section("Fig. 6 (a)", caption, *checkpoints.fig6a_table(curves)),
         Section("As printed in the paper (Table 1)", checkpoints.BEST_NOTE, *checkpoints.printed_best()),
     ]
-    content = {"caption": caption, "curves": curves, "paper_best_percent": checkpoints.paper_best()}
+    content = {
+        "caption": caption,
+        "left_out": left_out,
+        "curves": curves,
+        "paper_best_percent": checkpoints.paper_best(),
+    }
     seen = max((sum(result.checkpoint_pairs.values()) for result in results), default=0)
     pairs = f"on {seen} test pairs a checkpoint"
     draw = partial(checkpoints.draw_fig6a, curves, pairs=pairs)
-    deliver_paper(arguments.out, "fig6a", content, sections, draw, arguments.json, diverged(results))
+    deliver_paper(arguments.out, "fig6a", content, sections, draw, arguments.json, concerns(results))
 
 
 @dataclass(frozen=True)
@@ -145,17 +160,17 @@ def reproducibility(words: list[str]) -> None:
     done = carried_out(arguments, planned)
     if done is None:
         return
-    runs, results, remarks = done
+    runs, results, remarks, left_out = done
     spread = checkpoints.spread_of(runs, results, len(trained))
-    caption = arguments.caption(f"SDGMNet, {TOP_TEN}.", groups, trained, arguments.seeds)
+    caption = arguments.caption(f"SDGMNet, {TOP_TEN}.", groups, trained, arguments.seeds, left_out)
     caption += remarks
     sections = [
         Section("Reproducibility", caption, *checkpoints.spread_table(spread)),
         Section("As printed in the paper (Section V-A)", "PhotoTour, full trainings.", *checkpoints.printed_spread()),
     ]
-    content = {"caption": caption, "fpr95": spread, "paper_percent": checkpoints.REPRODUCIBILITY}
+    content = {"caption": caption, "left_out": left_out, "fpr95": spread, "paper_percent": checkpoints.REPRODUCIBILITY}
     draw = partial(checkpoints.draw_spread, spread)
-    deliver_paper(arguments.out, "reproducibility", content, sections, draw, arguments.json, diverged(results))
+    deliver_paper(arguments.out, "reproducibility", content, sections, draw, arguments.json, concerns(results))
 
 
 @dataclass(frozen=True)
@@ -181,11 +196,11 @@ def fig6c(words: list[str]) -> None:
     done = carried_out(arguments, planned)
     if done is None:
         return
-    runs, results, remarks = done
+    runs, results, remarks, left_out = done
     scores = ablation.scores_of(runs, results, len(trained))
     ratios, late = (ablation.power_ratios(runs, results, since) for since in (None, ablation.LATE))
     what = f"Mean over all train→test cells. {ablation.DASHED_NOTE}"
-    caption = arguments.caption(what, groups, trained, arguments.seeds) + remarks
+    caption = arguments.caption(what, groups, trained, arguments.seeds, left_out) + remarks
     sections = [
         Section("Fig. 6 (c): ablation", caption, *ablation.score_table(scores)),
         Section(
@@ -195,9 +210,9 @@ def fig6c(words: list[str]) -> None:
             *ablation.ratio_table(ratios, late),
         ),
     ]
-    content = {"caption": caption, **ablation.content(scores, ratios, late)}
+    content = {"caption": caption, "left_out": left_out, **ablation.content(scores, ratios, late)}
     draw = partial(ablation.draw_fig6c, scores)
-    deliver_paper(arguments.out, "fig6c", content, sections, draw, arguments.json, diverged(results))
+    deliver_paper(arguments.out, "fig6c", content, sections, draw, arguments.json, concerns(results))
 
 
 @dataclass(frozen=True)
@@ -230,16 +245,16 @@ def fig6b(words: list[str]) -> None:
     done = carried_out(arguments, planned)
     if done is None:
         return
-    runs, results, remarks = done
+    runs, results, remarks, left_out = done
     curves = {setting: sweeps.curve_of(setting, runs, results) for setting in ("margin", "alpha")}
-    caption = arguments.caption("Mean over the test groups.", groups, [group], arguments.seeds)
+    caption = arguments.caption("Mean over the test groups.", groups, [group], arguments.seeds, left_out)
     caption += remarks
     section = Section(
         "Fig. 6 (b): margin and attenuation", f"{caption} Top ten: {TOP_TEN}.", *sweeps.sweep_table(curves)
     )
-    content = {"caption": caption, **sweeps.content(curves)}
+    content = {"caption": caption, "left_out": left_out, **sweeps.content(curves)}
     draw = partial(sweeps.draw_fig6b, curves)
-    deliver_paper(arguments.out, "fig6b", content, [section], draw, arguments.json, diverged(results))
+    deliver_paper(arguments.out, "fig6b", content, [section], draw, arguments.json, concerns(results))
 
 
 @dataclass(frozen=True)
@@ -277,7 +292,7 @@ def fig7(words: list[str]) -> None:
     done = carried_out(arguments, planned)
     if done is None:
         return
-    runs, results, remarks = done
+    runs, results, remarks, _ = done
     usable = [one for one, result in zip(runs, results, strict=True) if result.diverged is None]
     if arguments.finished:  # of a run that was copied there may be its record alone
         bare = [one.method for one in usable if not weights_of(one, arguments.out).exists()]
@@ -286,17 +301,17 @@ def fig7(words: list[str]) -> None:
         if bare and not usable:
             raise InputError(f"{arguments.out}: no finished run has its weights any more: leave --finished out.")
     if not usable:
-        raise InputError(f"no run came to its end, so there is nothing to measure ({'; '.join(diverged(results))}).")
-    found, note = measure_alphas(arguments, arguments.hpatches, usable)
+        raise InputError(f"no run came to its end, so there is nothing to measure ({'; '.join(concerns(results))}).")
+    found, tasks = measure_alphas(arguments, arguments.hpatches, usable)
     caption = (
-        f"mAP and ΔmAP (easy less tough) in %, higher mAP is better; last checkpoints. {note} "
+        f"mAP and ΔmAP (easy less tough) in %, higher mAP is better; last checkpoints. {tasks} "
         f"{arguments.data_sentence(groups)} Trained on {group.name}. {arguments.budget().sentence()}."
         f"{remarks}"
     )
     section = Section("Fig. 7: attenuation on HPatches", caption, *sweeps.accuracy_table(found))
     content = {"caption": caption, "alphas": [{"alpha": alpha, **tasks} for alpha, tasks in found.items()]}
     draw = partial(sweeps.draw_fig7, found)
-    deliver_paper(arguments.out, "fig7", content, [section], draw, arguments.json, diverged(results))
+    deliver_paper(arguments.out, "fig7", content, [section], draw, arguments.json, concerns(results))
 
 
 def weights_of(run: Planned, out: Path) -> Path:
@@ -323,7 +338,7 @@ def measure_alphas(arguments: Fig7Arguments, root: Path, runs: Sequence[Planned]
         for one, (_, rows) in zip(runs, report.lines, strict=True)
     }
     sequences = ", ".join(report.choice.names) if len(report.choice.names) <= 10 else f"{len(report.choice.names)}"
-    return found, f"HPatches, {report.choice.label}: sequences {sequences}; {report.patches} patches a type."
+    return found, f"HPatches' tasks: {note(report)}; sequences {sequences}."
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """L2Net's loss: relative distances by softmax, compact descriptors, discriminative intermediate maps."""
 
+import math
 from typing import Literal
 
 import torch
@@ -26,6 +27,7 @@ class L2NetLoss(nn.Module):
 
     Args:
         reduction: "sum" as published, or "mean": the whole divided by N, for learning rates that expect means.
+        scale: the whole is multiplied by it. Inner products of whole maps grow with their values, which FRN does not bound.
 
     Shape:
         anchor, positive (N, D) of unit length, both `Encoded` -> scalar.
@@ -33,11 +35,13 @@ class L2NetLoss(nn.Module):
 
     needs = frozenset({"raw", "maps"})
 
-    def __init__(self, reduction: Reduction = "sum") -> None:
+    def __init__(self, reduction: Reduction = "sum", scale: float = 1.0) -> None:
         super().__init__()
         if reduction not in ("sum", "mean"):
             raise InputError(f"reduction is sum or mean, not {reduction!r}.")
-        self.reduction = reduction
+        if not 0 < scale < math.inf:
+            raise InputError(f"L2NetLoss: scale must be positive, not {scale}.")
+        self.reduction, self.scale = reduction, scale
 
     def forward(
         self,
@@ -58,7 +62,7 @@ class L2NetLoss(nn.Module):
         # Channels last, as the encoder lays its maps in training: gradients then come back as it has them.
         maps = ([at_least_float32(one).movedim(1, -1).flatten(1) for one in side.maps] for side in encoded)
         intermediate = sum(negative_log_softmax(left @ right.T) for left, right in zip(*maps, strict=True))
-        total = relative + compact + intermediate
+        total = self.scale * (relative + compact + intermediate)
         return total if self.reduction == "sum" else total / len(anchor)
 
 

@@ -96,10 +96,9 @@ def _pair_based(name: str, options: dict[str, Any]) -> nn.Module:
     try:
         loss: nn.Module = kind(**options)
     except Exception as error:  # whatever a library's class does
-        raise InputError(
-            f"pml:{name} cannot be made with the options {options} ({error}); losses that want the number of classes are not "
-            "pair-based and cannot train here."
-        ) from error
+        classes = " Losses that want the number of classes are not pair-based and cannot train here."
+        more = classes if "num_classes" in str(error) else ""
+        raise InputError(f"pml:{name} cannot be made with the options {options} ({error}).{more}") from error
     if next(loss.parameters(), None) is not None:
         raise InputError(f"pml:{name} learns parameters of its own: only pair-based losses can train here.")
     return loss

@@ -170,6 +170,7 @@ def draw_fig6c(scores: Mapping[str, Score], path: Path) -> list[Path]:
         if values:  # the paper's bars do not start at 0 either: differences are small
             spread = max(max(values) - min(values), 0.05 * max(values), 0.01)
             axis.set_ylim(max(0, min(values) - 0.5 * spread), max(values) + 0.2 * spread)
-        axis.set(ylabel="mean FPR@95 (%), axis cut\nlast checkpoint, all pairs")
+        cut = ", axis cut" if axis.get_ylim()[0] > 0 else ""
+        axis.set(ylabel=f"mean FPR@95 (%){cut}\nlast checkpoint, all pairs")
         figure.legend(loc="outside upper center", ncols=4, columnspacing=1.0, handlelength=1.8)
         return save_print(figure, path)

@@ -229,9 +229,11 @@ def draw_fpr(lines: list[tuple[str, dict[str, float | None]]], path: Path | str)
     save_figure(figure, path)
 
 
-NOISE_COLOURS = {"easy": "#1b9e77", "hard": "#7570b3", "tough": "#d95f02"}
-SUBSET_MARKERS = {"inter": "D", "intra": "o", "view": "s", "illum": "^", "unlabelled": "v"}
+NOISE_COLOURS = {"easy": "#ffffff", "hard": "#9a9a9a", "tough": "#1a1a1a"}  # greys: colours are methods
+POOL = str(POOLS[-1])
+SUBSET_MARKERS = {"inter": "D", "intra": "o", "view": "s", "illum": "^", "unlabelled": "v", POOL: "o"}
 SUBSET_NAMES = {"inter": "INTER", "intra": "INTRA", "view": "VIEWP", "illum": "ILLUM", "unlabelled": "unlabelled"}
+MARK: Any = {"markersize": 3.2, "markeredgecolor": "#1a1a1a", "markeredgewidth": 0.5, "linestyle": ""}
 
 
 def draw_fig4(lines: list[tuple[str, list[Row]]], path: Path | str, note: str) -> None:
@@ -247,14 +249,14 @@ def draw_fig4(lines: list[tuple[str, list[Row]]], path: Path | str, note: str) -
 
 def _fig4_legend(figure: Figure, lines: list[tuple[str, list[Row]]]) -> None:
     handles = [
-        matplotlib.lines.Line2D([], [], color=colour, marker="s", linestyle="", label=noise.upper())
+        matplotlib.lines.Line2D([], [], color=colour, marker="s", label=noise.upper(), **MARK)
         for noise, colour in NOISE_COLOURS.items()
     ]
     subsets = dict.fromkeys(row.subset for _, rows in lines for task in TASKS for row in marked_rows(rows, task))
     handles += [
-        matplotlib.lines.Line2D([], [], color="#4d4d4d", marker=marker, linestyle="", label=SUBSET_NAMES[subset])
+        matplotlib.lines.Line2D([], [], color="#9a9a9a", marker=marker, label=SUBSET_NAMES[subset], **MARK)
         for subset, marker in SUBSET_MARKERS.items()
-        if subset in subsets
+        if subset in subsets and subset in SUBSET_NAMES
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), handletextpad=0.1, columnspacing=1)
 
@@ -267,8 +269,8 @@ def _task_panel(axis: Axes, task: str, lines: list[tuple[str, list[Row]]]) -> No
         colour = colour_of(label, places[label])
         axis.barh(place, 100 * score, height=0.7, color=colour, alpha=0.35, edgecolor=colour)
         for row in marked_rows(rows, task):
-            marker = SUBSET_MARKERS.get(row.subset, "*")
-            axis.plot(100 * row.value, place, marker=marker, color=NOISE_COLOURS[row.noise], markersize=3, linestyle="")
+            marker, colour = SUBSET_MARKERS[row.subset], NOISE_COLOURS[row.noise]
+            axis.plot(100 * row.value, place, marker=marker, color=colour, clip_on=False, zorder=3, **MARK)
         axis.text(105, place, f"{100 * score:.2f}", va="center", fontsize=SMALL, clip_on=False)
     axis.set_yticks(range(len(ranked)), [line[0] for line in ranked], parse_math=False)
     axis.set(xlim=(0, 100), title=f"patch {task}" if task != "matching" else "image matching", xlabel=f"{task} mAP (%)")
@@ -284,5 +286,5 @@ def marked_rows(rows: list[Row], task: str) -> list[Row]:
         if row.task == task
         and row.metric == "ap"
         and row.subset != "all"
-        and (task != "retrieval" or row.subset == str(POOLS[-1]))
+        and (task != "retrieval" or row.subset == POOL)
     ]

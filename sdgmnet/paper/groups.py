@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -43,7 +43,10 @@ class Group:
 
     @property
     def pairs(self) -> int:
-        return sum(len(one.test_pairs) for one in self.test if one.test_pairs is not None)
+        return self.pairs_without(())
+
+    def pairs_without(self, scenes: Collection[str]) -> int:
+        return sum(len(one.test_pairs) for one in self.test if one.test_pairs is not None and one.name not in scenes)
 
 
 def identity(patchset: PatchSet, drawn: bool = False) -> str:

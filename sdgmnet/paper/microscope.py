@@ -86,6 +86,8 @@ def measure(loss: nn.Module, theta_pos: float, theta_neg: float, rows: int) -> t
 def gradient_of(loss: nn.Module, points: Tensor) -> Tensor:
     leaves = points.clone().requires_grad_()
     value = call(loss, leaves[0::2], leaves[1::2])
+    if not torch.isfinite(value):
+        raise InputError(f"{type(loss).__name__} gives a value that is not finite: it cannot be drawn.")
     if not value.requires_grad:  # nothing in the batch violates anything
         return torch.zeros_like(points)
     return torch.autograd.grad(value, leaves)[0]

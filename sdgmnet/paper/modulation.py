@@ -42,10 +42,14 @@ class Modulation:
     along: Measured  # (A,)
 
     @property
+    def largest(self) -> float:
+        """The largest derivative on the plane."""
+        return float(max(np.nanmax(np.abs(self.plane.positive)), np.nanmax(np.abs(self.plane.negative))))
+
+    @property
     def scale(self) -> float:
-        """The largest derivative on the plane: what the picture takes for 1."""
-        largest = max(np.nanmax(np.abs(self.plane.positive)), np.nanmax(np.abs(self.plane.negative)))
-        return float(largest) or 1.0
+        """What the picture takes for 1."""
+        return self.largest or 1.0
 
 
 def paper_angles(count: int = 4096, seed: int = 0) -> Angles:
@@ -100,7 +104,7 @@ def summary(one: Modulation) -> dict[str, float | None]:
     nothing = 1e-6 * one.scale * len(w_pos)  # a ratio to what rounding leaves tells nothing, nor one of pushes to pulls
     balanced = w_neg.sum() > nothing and w_pos.sum() >= 0
     return {
-        "largest": one.scale,
+        "largest": one.largest,
         "power_ratio": float(w_pos.sum() / w_neg.sum()) if balanced else None,
         "without_gradient": float(silent.mean()),
         "effective_share": float(w_pos.sum() ** 2 / energy) if energy > 0 else 0.0,

@@ -12,6 +12,7 @@ from sdgmnet.files import read_record, write_json
 from sdgmnet.paper.groups import Group
 
 TEN = 10
+COLLAPSED = 0.9  # FPR@95 of descriptors that tell nothing apart is 0.95
 FILE = "result.json"
 RATED = {"config": {"encoder": str, "batch_size": int}, "seconds_per_iteration": int | float, "diverged": str | None}
 SHAPE = {
@@ -60,7 +61,22 @@ def read_result(folder: Path, digest: str) -> Result | None:
     read_record(path, SHAPE)
     if content["digest"] != digest:
         raise InputError(f"{path} is of another run: move {folder} away to train this one.")
-    return Result(**content)
+    result = Result(**content)
+    if result.diverged is None and not _is_whole(result):
+        raise InputError(
+            f"{path} lacks scores, or holds some that are none: remove it, and the last evaluation is repeated."
+        )
+    return result
+
+
+def _is_whole(result: Result) -> bool:
+    """Every test scene at the end and at each checkpoint, as shares."""
+    scores = [result.last, *(line["fpr95"] for line in result.checkpoints)]
+    return len(scores) > 1 and all(
+        set(one) == set(result.data["test"])
+        and all(isinstance(value, int | float) and 0 <= value <= 1 for value in one.values())
+        for one in scores
+    )
 
 
 Cells = dict[str, float]  # test group -> FPR@95
@@ -99,6 +115,18 @@ def top_ten(result: Result, tests: Sequence[Group]) -> Cells:
 def last(result: Result, tests: Sequence[Group]) -> Cells:
     """At the end, on all test pairs."""
     return by_group(result.last, tests)
+
+
+def concern(result: Result) -> str | None:
+    """Why a run's numbers do not tell of its method; None where they do."""
+    if result.diverged is not None:
+        return f"{result.name}: {result.diverged}"
+    ends = float(np.mean(list(result.last.values())))
+    if ends >= COLLAPSED:
+        return (
+            f"{result.name}: came to its end, but with {100 * ends:.1f} % (chance is 95 %), so it has learned nothing."
+        )
+    return None
 
 
 def number(values: Sequence[float], diverged: bool) -> str:

@@ -1,6 +1,7 @@
 """Tables 2-4: the running statistics at five stages of training, beside the authors' logs."""
 
 import itertools
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -144,5 +145,5 @@ def draw_stages(ours: Mapping[str, Stages], path: Path) -> list[Path]:
             axis.legend(ncols=3, loc="upper center", columnspacing=0.8, handlelength=1.2)
         told = [f"{GLYPHS[markers[label]]} {label}" for label in ours]
         note = f"solid: {', '.join(told)}; the authors' logs: Liberty dotted, Notredame dashed, Yosemite dash-dotted"
-        figure.supxlabel(note, fontsize=SMALL, parse_math=False)
+        figure.supxlabel("\n".join(textwrap.wrap(note, 120)), fontsize=SMALL, parse_math=False)
         return save_print(figure, path)

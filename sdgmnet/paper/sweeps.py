@@ -125,15 +125,24 @@ def draw_fig7(found: Accuracy, path: Path) -> list[Path]:
         figure, axes = new_figure(1, len(TASKS), PAGE, 2.2)
         for axis, task in zip(axes[0], TASKS, strict=True):
             right = axis.twinx()
-            for place, kind, colour, marker in (
-                (axis, "map", COLOURS["sdgmnet"], "o"),
-                (right, "delta", RELATIVE, "s"),
+            # Room below the one and above the other: two curves of the same shape would hide each other.
+            for place, kind, colour, marker, below, above in (
+                (axis, "map", COLOURS["sdgmnet"], "o", 0.3, 0.06),
+                (right, "delta", RELATIVE, "s", 0.06, 0.3),
             ):
                 known = [
                     (alpha, 100 * value) for alpha, tasks in found.items() if (value := tasks[task][kind]) is not None
                 ]
                 place.plot([alpha for alpha, _ in known], [value for _, value in known], marker=marker, color=colour)
                 place.tick_params(axis="y", colors=colour)
+                if known:
+                    low, high = min(value for _, value in known), max(value for _, value in known)
+                    room = max(high - low, 0.1)
+                    place.set_ylim(low - below * room, high + above * room)
+                else:
+                    place.set_yticks([])
+            if all(tasks[task]["map"] is None for tasks in found.values()):
+                axis.text(0.5, 0.5, "not measured", transform=axis.transAxes, ha="center", va="center")
             axis.set(title=f"patch {task}" if task != "matching" else "image matching", xlabel=r"attenuation $\alpha$")
             if task == TASKS[0]:
                 axis.set_ylabel("mAP (%)", color=COLOURS["sdgmnet"])

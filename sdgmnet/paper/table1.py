@@ -1,7 +1,7 @@
 """Table 1: FPR@95 of every method, trained on one group and tested on the others."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from sdgmnet.paper.figures import new_figure
 from sdgmnet.paper.groups import Group
 from sdgmnet.paper.methods import METHODS, Presets, preset_of
 from sdgmnet.paper.printed import TABLE1, TABLE1_COLUMNS
-from sdgmnet.paper.printing import PAGE, printed, save_print
-from sdgmnet.paper.results import WAYS, Cells, Result, number
+from sdgmnet.paper.printing import PAGE, SMALL, printed, save_print
+from sdgmnet.paper.results import WAYS, Cells, Result, concern, number
 
 Key = tuple[str, str, int]  # method, group trained on, seed
 MARKERS = {"best": "<", "last ten": "o", "last": ">"}
@@ -32,10 +32,7 @@ class Line:
     cells: dict[str, dict[str, list[float]]]  # way -> "TRAIN→TEST" -> values
     means: dict[str, list[float]]  # way -> mean over all cells, a seed each
     diverged: dict[str, list[str]]  # group trained on -> what happened
-
-    @property
-    def notes(self) -> list[str]:
-        return [sentence for sentences in self.diverged.values() for sentence in sentences]
+    concerns: list[str] = field(default_factory=list)  # about runs that came to their end
 
 
 def columns(groups: Sequence[Group]) -> list[str]:
@@ -63,7 +60,7 @@ def learned_line(method: str, results: Mapping[Key, Result], groups: Sequence[Gr
     for (_, train_name, _), result in mine.items():
         if result.diverged is not None:
             diverged.setdefault(train_name, []).append(f"{result.name}: {result.diverged}")
-    return Line(method, cells, means, diverged)
+    return Line(method, cells, means, diverged, [one for result in mine.values() if (one := concern(result))])
 
 
 def fixed_line(method: str, scores: Cells, groups: Sequence[Group]) -> Line:
@@ -131,7 +128,7 @@ def content(lines: Sequence[Line], presets: Presets) -> list[dict[str, Any]]:
             "preset": None if METHODS[line.method].recipe is None else preset_of(line.method, presets),
             "fpr95": line.cells,
             "mean_a_seed": line.means,
-            "diverged": line.notes,
+            "concerns": line.concerns,
             "paper_percent": dict(zip(TABLE1_COLUMNS, TABLE1[line.method].cells, strict=True)),
             "paper_mean_percent": TABLE1[line.method].mean,
         }
@@ -174,6 +171,8 @@ def draw_table1(lines: Sequence[Line], path: Path, data: str) -> list[Path]:
                 ("not trained", "s"),
             )
         ]
+        if any(value <= SMALLEST for line in lines for values in line.means.values() for value in values):
+            figure.supxlabel(f"at {100 * SMALLEST:g} %: as little or less, also 0", fontsize=SMALL)
         figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
         return save_print(figure, path)
 
@@ -181,7 +180,11 @@ def draw_table1(lines: Sequence[Line], path: Path, data: str) -> list[Path]:
 def _finish(axis: Axes, lines: Sequence[Line], title: str) -> None:
     axis.set_yticks(range(len(lines)), [METHODS[line.method].label for line in lines], parse_math=False)
     axis.set(ylim=(len(lines) - 0.5, -0.5), xscale="log", xlabel="mean FPR@95 (%), lower is better", title=title)
-    axis.xaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+    left, right = axis.get_xlim()
+    axis.set_xlim(left, min(right, 110))
+    decades = np.log10(min(right, 110) / left)
+    subs = (1, 1.5, 2, 3, 5, 7) if decades < 1.7 else (1, 3) if decades < 3 else (1,)
+    axis.xaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=subs))
     axis.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
     axis.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
     axis.grid(axis="x", linestyle=":", linewidth=0.5)

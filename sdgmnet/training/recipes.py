@@ -64,7 +64,8 @@ RECIPES = {
             "dropout": 0.0,
             "augmentation": "hynet",
         },
-        {"loss": "l2net", "loss_options": ("reduction=mean",)},
+        # At a learning rate of 1 the term of the maps, which FRN does not bound, kills the network in two steps.
+        {"loss": "l2net", "loss_options": ("reduction=mean", "scale=0.0005")},
     ),
     "hardnet": Recipe(
         "HardNet: hardest negative of the batch, margin 1; 10 epochs of 5 million pairs",

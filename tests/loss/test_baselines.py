@@ -93,6 +93,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Callable[[Batch], T
     ),
     "l2net": (L2NetLoss, lambda: l2net_loop),
     "l2net mean": (lambda: L2NetLoss("mean"), lambda: lambda b: l2net_loop(b) / len(b.x)),
+    "l2net scaled": (lambda: L2NetLoss(scale=0.25), lambda: lambda b: l2net_loop(b) / 4),
     "sosnet": (SOSNetLoss, lambda: lambda b: loops.sosnet(unit(b.x), unit(b.y))),
     "sosnet 3 neighbours": (
         lambda: SOSNetLoss(0.6, neighbours=3),
@@ -257,7 +258,7 @@ def test_what_is_needed_is_asked_for() -> None:
     [
         (lambda: CDFLoss(bins=1), "2 bins"), (lambda: CDFLoss(histogram_decay=1.0), "histogram_decay"),
         (lambda: SOSNetLoss(neighbours=0), "neighbours"), (lambda: HyNetLoss(reduction="max"), "sum or mean"),  # type: ignore[arg-type]
-        (lambda: HyNetLoss(normalised=2), "true or false"), (lambda: HyNetLoss(alpha=-1), "not negative"),  # type: ignore[arg-type]
+        (lambda: HyNetLoss(normalised=2), "true or false"), (lambda: HyNetLoss(alpha=-1), "must not be negative"),  # type: ignore[arg-type]
         (lambda: L2NetLoss(reduction="max"), "sum or mean"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip

@@ -74,7 +74,7 @@ def test_contrastive_by_hand() -> None:
         ("VICRegLoss", {}, "cannot train here: two steps on random pairs end with ValueError"),
         ("PNPLoss", {"variant": "x"}, "cannot be made"),
         ("RankedListLoss", {"margin": 0.4, "Tn": 10, "imbalance": 2}, "cannot be made"),
-        ("CircleLoss", {"m": "high"}, "cannot train here"),
+        ("CircleLoss", {"m": "high"}, "cannot be made"),
         ("BaseMetricLossFunction", {}, "cannot train here"),
         ("DynamicSoftMarginLoss", {}, "a second time"),  # it keeps the graph of its histogram
     ],

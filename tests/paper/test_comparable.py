@@ -63,6 +63,7 @@ def test_runs_are_compared_on_what_they_have_in_common(runs: tuple[list[Planned]
         assert last(after, one.tests) == {"B": before.last["two"]} != last(before, one.tests)
         assert [set(line["fpr95"]) for line in after.checkpoints] == [{"two"}] * 3
         assert set(after.pairs) == set(after.checkpoint_pairs) == {"two"}
+    assert planned[0].tests[0].pairs_without(["three"]) == results[0].pairs["two"]
     assert compared(planned[:1], results[:1]) == (results[:1], "")
     stopped = replace(results[1], diverged="at step 2")  # has no score that another's would stand beside
     assert compared(planned, [results[0], stopped])[1] == ""

@@ -22,7 +22,7 @@ from sdgmnet.paper import runner
 from sdgmnet.paper.ablation import ablation_runs, power_ratios, ratio_table, scores_of
 from sdgmnet.paper.groups import Group, make_group
 from sdgmnet.paper.plan import Budget, Planned, made_elsewhere, plan_method, plan_run
-from sdgmnet.paper.results import Result, last_ten, read_result
+from sdgmnet.paper.results import Result, concern, last_ten, read_result
 from sdgmnet.paper.runner import powers_of, run_plan
 from sdgmnet.paper.sweeps import sweep_runs
 from sdgmnet.training import loop
@@ -268,6 +268,27 @@ def test_what_is_finished_goes_before_what_was_begun_under_another_name(
     assert sorted([begun, one.find(tmp_path)])[0] == begun
     shutil.copy(one.find(whole) / "config.json", begun)
     assert one.find(tmp_path) == one.folder(tmp_path) and run([one], tmp_path) and trainings == []
+
+
+def test_a_record_that_lacks_scores_is_refused(groups: list[Group], whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    one = two(groups)[0]
+    path = one.find(tmp_path) / "result.json"
+    content = json.loads(path.read_text())
+    for damage in ({"last": {}}, {"checkpoints": []}, {"last": {**content["last"], "blobs1": 7.5}}):
+        path.write_text(json.dumps({**content, **damage}))
+        with pytest.raises(InputError, match="lacks scores, or holds some that are none: remove it"):
+            one.result(tmp_path)
+    path.unlink()
+    assert scored(run([one], tmp_path)) == scored(run([one], whole))
+
+
+def test_a_run_that_learned_nothing_is_told(groups: list[Group], whole: Path) -> None:
+    (result,) = run(two(groups)[:1], whole)
+    assert concern(replace(result, last=dict.fromkeys(result.last, 0.3))) is None
+    told = concern(replace(result, last=dict.fromkeys(result.last, 0.95)))
+    assert told == "sdgmnet on A, seed 0: came to its end, but with 95.0 % (chance is 95 %), so it has learned nothing."
+    assert concern(replace(result, last={}, diverged="at step 2")) == "sdgmnet on A, seed 0: at step 2"
 
 
 def test_a_start_that_was_cut_off_is_begun_anew(groups: list[Group], tmp_path: Path) -> None:
