@@ -56,8 +56,8 @@ class PlanArguments:
     """What all commands that train have in common."""
 
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
-    """Folder for the results and, in runs/, the trained runs. Commands with the same folder share them, also at the same time:
-    started twice, as for two GPUs, a command trains two runs beside each other."""
+    """Folder for the results and, in runs/, the trained runs. Commands with the same folder share them, and a command that
+    is started twice at a time, as for two GPUs, trains two runs beside each other."""
     groups: tuple[str, ...] = ()
     """Groups of scenes as NAME=FOLDER,FOLDER: PatchSets, or folders of such. Trained on one, tested on the others."""
     phototour: Path | None = None

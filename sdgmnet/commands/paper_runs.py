@@ -26,6 +26,7 @@ from sdgmnet.paper.plan import Planned, made_elsewhere, plan_method, unique_runs
 from sdgmnet.paper.results import Result, concern
 from sdgmnet.paper.runner import run_plan
 from sdgmnet.report import Section, counting_bar, tracker
+from sdgmnet.training.config import EPOCHS
 
 TOP_TEN = "the mean of a run's ten best checkpoints, chosen on the test pairs (the paper's way)"
 
@@ -370,8 +371,8 @@ def statistics(words: list[str]) -> None:
             raise InputError(f"{folder}: two runs are called {found.label}; name one of the folders otherwise.")
         ours[found.label] = found
         caption = (
-            f"Running statistics of Eq. (14) at the ends of five of 200 epochs, decay {config.running_decay:g}; angles in "
-            f"radians. {caption_of_run(folder)}"
+            f"Running statistics of Eq. (14) at the ends of five of {min(EPOCHS, config.iterations)} epochs, decay "
+            f"{config.running_decay:g}; angles in radians. {caption_of_run(folder)}"
         )
         sections.append(Section(f"Tables 2-4: {found.label}", caption, *stages.stage_table(found)))
     sections += [Section(one.label, stages.AUTHORS_NOTE, *stages.stage_table(one)) for one in stages.AUTHORS]
