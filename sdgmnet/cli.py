@@ -46,9 +46,9 @@ COMMANDS: dict[str, Command] = {
     "paper table1": Command("sdgmnet.commands.paper:table1", "Table 1: FPR@95 of nine methods, trained as needed."),
     "paper table2-4": Command("sdgmnet.commands.paper_runs:statistics", "Tables 2-4: running statistics of runs."),
     "paper fig6a": Command("sdgmnet.commands.paper_runs:fig6a", "Fig. 6 (a): FPR@95 along training."),
-    "paper fig6b": Command("sdgmnet.commands.paper_runs:fig6b", "Fig. 6 (b): sweeps over m and α."),
+    "paper fig6b": Command("sdgmnet.commands.paper_sweeps:fig6b", "Fig. 6 (b): sweeps over m and α."),
     "paper fig6c": Command("sdgmnet.commands.paper_runs:fig6c", "Fig. 6 (c): ablation, and the ratios of powers."),
-    "paper fig7": Command("sdgmnet.commands.paper_runs:fig7", "Fig. 7: α against HPatches' mAP and its gap."),
+    "paper fig7": Command("sdgmnet.commands.paper_sweeps:fig7", "Fig. 7: α against HPatches' mAP and its gap."),
     "paper reproducibility": Command(
         "sdgmnet.commands.paper_runs:reproducibility", "Section V-A: several seeds, their mean and spread."
     ),
