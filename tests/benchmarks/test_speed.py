@@ -1,6 +1,8 @@
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -19,10 +21,19 @@ def test_contenders_take_turns() -> None:
     assert len(timings["a"].rates) == 3
 
 
-def test_rates_and_ratios() -> None:
-    timings = speed.alternate({"slow": (lambda: time.sleep(0.02), 10.0), "fast": (lambda: time.sleep(0.005), 10.0)}, 3)
-    assert 300 < timings["slow"].median <= 500
-    assert 2 < timings["fast"].against(timings["slow"]) < 5
+def test_rates_and_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that the contenders set themselves: whatever else the machine does."""
+    now = [0.0]
+
+    def takes(*seconds: float) -> Callable[[], None]:
+        left = iter(seconds)
+        return lambda: now.__setitem__(0, now[0] + next(left))
+
+    monkeypatch.setattr(speed, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    contenders = {"slow": (takes(9, 2, 4, 1), 10.0), "fast": (takes(9, 1, 1, 0.25), 10.0)}  # the first is the warm-up
+    timings = speed.alternate(contenders, 3)
+    assert timings["slow"].rates == [5, 2.5, 10] and timings["slow"].median == 5
+    assert timings["fast"].against(timings["slow"]) == 4  # the median of 2, 4 and 4
 
 
 def test_the_plain_formulation_is_the_same_loss() -> None:

@@ -467,6 +467,8 @@ def make_texts_of_runs(folder: Path) -> None:
         "seconds_per_iteration": 0.1,
         "diverged": None,
         "powers": [[1, 3.5, 4.5]],
+        "last": {"a": 0.2},
+        "data": {"train": {"b": "1"}, "test": {"a": "2"}},
     }
     Result(**{field.name: made.get(field.name, {"a": 1}) for field in dataclasses.fields(Result)}).save(folder)
 
