@@ -7,10 +7,10 @@ from sdgmnet.version import __version__
 
 if TYPE_CHECKING:
     from sdgmnet.data.patchset import PatchSet
+    from sdgmnet.descriptors import describe
     from sdgmnet.encoders import SDGMNet
-    from sdgmnet.features.describe import describe
+    from sdgmnet.engine import describe_patches
     from sdgmnet.features.match import match
-    from sdgmnet.inference import describe_patches
     from sdgmnet.loss.sdgm import SDGMLoss
     from sdgmnet.metrics import fpr_at_recall
 
@@ -21,8 +21,8 @@ _PLACES = {
     "PatchSet": "sdgmnet.data.patchset",
     "SDGMLoss": "sdgmnet.loss.sdgm",
     "SDGMNet": "sdgmnet.encoders",
-    "describe": "sdgmnet.features.describe",
-    "describe_patches": "sdgmnet.inference",
+    "describe": "sdgmnet.descriptors",
+    "describe_patches": "sdgmnet.engine",
     "fpr_at_recall": "sdgmnet.metrics",
     "match": "sdgmnet.features.match",
 }

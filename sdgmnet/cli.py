@@ -4,7 +4,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
@@ -21,10 +21,10 @@ SHARED_BY_RANKS = ("train", "describe")  # what torchrun may start
 COMMANDS: dict[str, Command] = {
     "demo": Command(
         "sdgmnet.commands.demo:main",
-        "Match a pair of pictures, then train for a few minutes and look at what was learned.",
+        "Match a pair of images, then train for a few minutes and look at what was learned.",
     ),
-    "describe": Command("sdgmnet.commands.describe:main", "Keypoints and descriptors of pictures, as an h5 file."),
-    "match": Command("sdgmnet.commands.match:main", "Match two pictures and draw it, or all pairs of a folder."),
+    "describe": Command("sdgmnet.commands.describe:main", "Keypoints and descriptors of images, as an h5 file."),
+    "match": Command("sdgmnet.commands.match:main", "Match two images and draw it, or all pairs of a folder."),
     "reconstruct": Command(
         "sdgmnet.commands.reconstruct:main", "A 3-D model of what photos show, as a COLMAP workspace."
     ),
@@ -33,24 +33,16 @@ COMMANDS: dict[str, Command] = {
         "sdgmnet.commands.evaluate:phototour", "FPR@95 on labelled pairs of patches (Table 1)."
     ),
     "evaluate matching": Command(
-        "sdgmnet.commands.matching:main",
-        "Matching of whole pictures with known homographies (Fig. 5, MMA, homographies).",
+        "sdgmnet.commands.evaluate_matching:main",
+        "Matching of whole images with known homographies (Fig. 5, MMA, homographies).",
     ),
     "evaluate hpatches": Command(
-        "sdgmnet.commands.hpatches:main", "HPatches: patch verification, image matching, patch retrieval (Fig. 4)."
+        "sdgmnet.commands.evaluate_hpatches:main",
+        "HPatches: patch verification, image matching, patch retrieval (Fig. 4).",
     ),
     "evaluate reconstruction": Command(
         "sdgmnet.commands.evaluate_reconstruction:main",
         "What COLMAP reconstructs from each descriptor's matches (Table 5).",
-    ),
-    "paper table1": Command("sdgmnet.commands.paper:table1", "Table 1: FPR@95 of nine methods, trained as needed."),
-    "paper table2-4": Command("sdgmnet.commands.paper_runs:statistics", "Tables 2-4: running statistics of runs."),
-    "paper fig6a": Command("sdgmnet.commands.paper_runs:fig6a", "Fig. 6 (a): FPR@95 along training."),
-    "paper fig6b": Command("sdgmnet.commands.paper_sweeps:fig6b", "Fig. 6 (b): sweeps over m and α."),
-    "paper fig6c": Command("sdgmnet.commands.paper_runs:fig6c", "Fig. 6 (c): ablation, and the ratios of powers."),
-    "paper fig7": Command("sdgmnet.commands.paper_sweeps:fig7", "Fig. 7: α against HPatches' mAP and its gap."),
-    "paper reproducibility": Command(
-        "sdgmnet.commands.paper_runs:reproducibility", "Section V-A: several seeds, their mean and spread."
     ),
     "data phototour": Command(
         "sdgmnet.commands.data:phototour", "UBC PhotoTour: convert original folders, or fetch them."
@@ -58,9 +50,12 @@ COMMANDS: dict[str, Command] = {
     "data photos": Command(
         "sdgmnet.commands.data:photos", "Own photos: reconstruct each scene and cut the patches of its points."
     ),
-    "data views": Command("sdgmnet.commands.views:main", "Any pictures: synthetic views of them, with perfect labels."),
+    "data views": Command(
+        "sdgmnet.commands.data_views:main", "Any images: synthetic views of them, with perfect labels."
+    ),
     "data hpatches": Command(
-        "sdgmnet.commands.strips:main", "Image sequences with homographies: strips of patches as HPatches has them."
+        "sdgmnet.commands.data_hpatches:main",
+        "Image sequences with homographies: strips of patches as HPatches has them.",
     ),
     "data pairs": Command("sdgmnet.commands.data:pairs", "Draw balanced test pairs for PatchSets."),
     "data demo": Command("sdgmnet.commands.data:demo", "Write the embedded patch sets to disk."),
@@ -70,47 +65,16 @@ COMMANDS: dict[str, Command] = {
         "sdgmnet.commands.export:weights",
         "Write weights to share: one file or a Hugging Face folder, in half precision.",
     ),
-    "paper fig1": Command(
-        "sdgmnet.commands.paper_figures:fig1", "Fig. 1 from real triplets: patches, sphere, gradients."
-    ),
-    "paper fig2": Command("sdgmnet.commands.paper_figures:fig2", "Fig. 2: modulation functions over a run's angles."),
-    "paper fig3": Command("sdgmnet.commands.paper_figures:fig3", "Fig. 3: an encoder, drawn from the module itself."),
-    "paper fig4": Command("sdgmnet.commands.paper_benchmarks:fig4", "Fig. 4: HPatches, beside published numbers."),
-    "paper fig5": Command(
-        "sdgmnet.commands.paper_benchmarks:fig5", "Fig. 5: matches of the hardest pairs of pictures."
-    ),
-    "paper table5": Command("sdgmnet.commands.paper_benchmarks:table5", "Table 5: reconstruction, beside the paper's."),
-    "paper learning-rate": Command(
-        "sdgmnet.commands.paper_extras:learning_rate", "The equivalent learning rate of a run (Section III-E)."
-    ),
-    "paper released": Command(
-        "sdgmnet.commands.paper_extras:released", "The share of triplets that the margin m lets through (Section V-B)."
-    ),
-    "paper norms": Command(
-        "sdgmnet.commands.paper_extras:norms", "Length of features against contrast of patches (Section III-A)."
-    ),
-    "paper modulation": Command(
-        "sdgmnet.commands.paper_modulation:main", "The modulation microscope: what a loss does to angles, any loss."
-    ),
-    "bench train": Command("sdgmnet.commands.bench:train", "Speed of a training step."),
-    "bench infer": Command("sdgmnet.commands.bench:infer", "Speed and memory of describing patches."),
-    "bench loss": Command("sdgmnet.commands.bench:loss", "Speed and memory of mining and loss."),
-    "bench data": Command("sdgmnet.commands.bench:data", "Speed of making batches."),
-    "bench match": Command("sdgmnet.commands.bench:match", "Speed of matching descriptors."),
-    "bench pictures": Command("sdgmnet.commands.bench:pictures", "Speed of matching two pictures, stage by stage."),
-    "bench hpatches": Command("sdgmnet.commands.bench:hpatches", "Speed of HPatches' three tasks at full size."),
-    "bench distributed": Command(
-        "sdgmnet.commands.bench:distributed", "Training by one process and by two (torchrun)."
-    ),
-    "bench all": Command("sdgmnet.commands.bench:everything", "All but the last, in one table."),
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None, commands: Mapping[str, Command] = COMMANDS, program: str = "sdgmnet"
+) -> int:
     """Run one command; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return dispatch(words)
+        return dispatch(words, commands, program)
     except InputError as error:
         return fail(str(error), 2)
     except Stopped as stopped:
@@ -131,9 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise
 
 
-def dispatch(words: list[str]) -> int:
+def dispatch(words: list[str], commands: Mapping[str, Command], program: str) -> int:
     if not words or words[0] in ("-h", "--help"):
-        print(overview())
+        print(overview(commands, program))
         return 0
     if words[0] == "--version":
         from sdgmnet.version import __version__
@@ -142,24 +106,27 @@ def dispatch(words: list[str]) -> int:
         return 0
     for length in (2, 1):
         name = " ".join(words[:length])
-        if name in COMMANDS and len(words) >= length:
-            _demand_one_process(name)
-            module, function = COMMANDS[name].place.split(":")
+        if name in commands and len(words) >= length:
+            _require_one_process(name)
+            module, function = commands[name].place.split(":")
             call: Callable[[list[str]], int | None] = getattr(import_module(module), function)
             return call(words[length:]) or 0
-    group = [name for name in COMMANDS if name.startswith(f"{words[0]} ")]
+    group = [name for name in commands if name.startswith(f"{words[0]} ")]
     if group:
         asked_for_help = len(words) > 1 and words[1] in ("-h", "--help")
-        print(overview(group), file=sys.stdout if asked_for_help else sys.stderr)
+        print(
+            overview({name: commands[name] for name in group}, program),
+            file=sys.stdout if asked_for_help else sys.stderr,
+        )
         if len(words) > 1 and not asked_for_help:
             near = [name for name in group if name.startswith(f"{words[0]} {words[1]}")]
             meant = f"; did you mean {' or '.join(near)}?" if near else ": these are all that begin so."
             raise InputError(f"there is no command '{words[0]} {words[1]}'{meant}")
         return 0 if asked_for_help else 2
-    raise InputError(f"there is no command {words[0]!r}; sdgmnet --help lists them.")
+    raise InputError(f"there is no command {words[0]!r}; {program} --help lists them.")
 
 
-def _demand_one_process(name: str) -> None:
+def _require_one_process(name: str) -> None:
     """Several processes of any other command would do the same work and write the same files."""
     if name in SHARED_BY_RANKS or "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
         return
@@ -170,10 +137,12 @@ def _demand_one_process(name: str) -> None:
     raise InputError(f"sdgmnet {name} runs in one process: torchrun is for {names}.")
 
 
-def overview(names: Sequence[str] = tuple(COMMANDS)) -> str:
-    width = max(len(name) for name in names)
-    lines = [f"  {name:{width}}  {COMMANDS[name].summary}" for name in names]
-    return "\n".join(["usage: sdgmnet COMMAND [OPTIONS]", "", *lines, "", "sdgmnet COMMAND --help explains a command."])
+def overview(commands: Mapping[str, Command], program: str) -> str:
+    width = max(len(name) for name in commands)
+    lines = [f"  {name:{width}}  {command.summary}" for name, command in commands.items()]
+    return "\n".join(
+        [f"usage: {program} COMMAND [OPTIONS]", "", *lines, "", f"{program} COMMAND --help explains a command."]
+    )
 
 
 def fail(sentence: str, code: int) -> int:

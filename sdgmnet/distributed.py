@@ -9,14 +9,18 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from sdgmnet.errors import InputError, Stopped
+
+# ---- distributed
+
 
 SECONDS_TO_SPEAK = 2.0
 
@@ -24,11 +28,11 @@ Group = dist.ProcessGroup | Literal["world"]
 Result = TypeVar("Result")
 
 
-class Lost(Stopped):
+class RankLost(Stopped):
     """Another rank of the job is gone."""
 
 
-class SaidByTheFirst(Stopped):
+class SilentExit(Stopped):
     """Ends a rank quietly: the first one tells the reason."""
 
     def __init__(self, exit_code: int) -> None:
@@ -48,7 +52,7 @@ class World:
         self.summed_bytes = 0  # of the tensors summed over the ranks so far
 
     @property
-    def is_first(self) -> bool:
+    def is_rank_zero(self) -> bool:
         return self.rank == 0
 
     def rows(self, count: int) -> slice:
@@ -95,16 +99,16 @@ class World:
         self.all_reduce(votes, dist.ReduceOp.MAX)
         return tuple(bool(vote) for vote in votes)
 
-    def tell(self, content: Result) -> Result:
+    def broadcast(self, content: Result) -> Result:
         """What the first rank has, on all ranks."""
         if self.size == 1:
             return content
-        box = [content if self.is_first else None]
+        box = [content if self.is_rank_zero else None]
         with self._together():
             dist.broadcast_object_list(box, group_src=0, group=self.group, device=torch.device("cpu"))
         return box[0]  # type: ignore[return-value]
 
-    def collect(self, content: Result) -> list[Result]:
+    def all_gather_object(self, content: Result) -> list[Result]:
         """What every rank has, on all ranks."""
         if self.size == 1:
             return [content]
@@ -113,49 +117,49 @@ class World:
             dist.all_gather_object(boxes, content, self.group)
         return boxes
 
-    def lead(self, work: Callable[[], Result]) -> Result | None:
+    def on_rank_zero(self, work: Callable[[], Result]) -> Result | None:
         """Let the first rank alone do something; where it fails, all end, and the first one says why."""
         if self.size == 1:
             return work()
         result, failure = None, None
-        if self.is_first:
+        if self.is_rank_zero:
             try:
                 result = work()
             except Exception as error:
                 failure = error
-        exit_code = self.tell(None if failure is None else getattr(failure, "exit_code", 2))
+        exit_code = self.broadcast(None if failure is None else getattr(failure, "exit_code", 2))
         if failure is not None:
             raise failure
         if exit_code is not None:
-            raise SaidByTheFirst(exit_code)
+            raise SilentExit(exit_code)
         return result
 
-    def in_turn(self, work: Callable[[], Result]) -> Result:
+    def rank_zero_first(self, work: Callable[[], Result]) -> Result:
         """Let the first rank do something, then the others: what it leaves in a cache they find there."""
-        result = self.lead(work)
-        return self.alike(lambda: result if self.is_first else work())  # type: ignore[return-value]
+        result = self.on_rank_zero(work)
+        return self.on_all_ranks(lambda: result if self.is_rank_zero else work())  # type: ignore[return-value]
 
-    def alike(self, work: Callable[[], Result]) -> Result:
+    def on_all_ranks(self, work: Callable[[], Result]) -> Result:
         """Let every rank do the same by itself; where it fails, all end, and one of those that failed alike says why."""
         try:
             result, failure = work(), None
         except InputError as error:
             failure = error
-        sentences = self.collect(str(failure or ""))
+        sentences = self.all_gather_object(str(failure or ""))
         if failure is not None and sentences.index(str(failure)) == self.rank:
             raise failure
         if any(sentences):
-            raise SaidByTheFirst(2)
+            raise SilentExit(2)
         return result
 
-    def demand_equal(self, content: str, what: str, do: str) -> None:
+    def require_equal(self, content: str, what: str, do: str) -> None:
         """All ranks have the same, or the job ends."""
-        contents = self.collect(content)
+        contents = self.all_gather_object(content)
         others = [str(rank) for rank, other in enumerate(contents) if other != contents[0]]
-        if others and self.is_first:
+        if others and self.is_rank_zero:
             raise InputError(f"{what} of rank 0 and of rank {', '.join(others)} differ: {do}.")
         if others:
-            raise SaidByTheFirst(2)
+            raise SilentExit(2)
 
     def all_reduce(self, x: Tensor, by: Any = dist.ReduceOp.SUM) -> None:
         with self._together():
@@ -174,7 +178,7 @@ class World:
         try:
             yield
         except RuntimeError as error:  # gloo's and nccl's errors are all of this kind
-            raise Lost(
+            raise RankLost(
                 f"rank {self.rank} of {self.size} cannot reach another rank, which ended or hangs ({_reason_of(error)})"
             ) from error
 
@@ -244,14 +248,14 @@ def open_world(cuda: bool = False) -> Iterator[World]:
         ) from error
     try:
         yield world_of("world")
-    except SaidByTheFirst:  # torchrun ends all ranks as soon as one has ended: the one that tells the reason goes first
+    except SilentExit:  # torchrun ends all ranks as soon as one has ended: the one that tells the reason goes first
         time.sleep(SECONDS_TO_SPEAK)
         raise
     finally:
         dist.destroy_process_group()
 
 
-def is_first_process() -> bool:
+def is_rank_zero_process() -> bool:
     """Before a world is opened, or after: whether this is the rank that speaks."""
     return _number("RANK", 0) == 0
 
@@ -282,3 +286,145 @@ def share_of(count: int, rank: int, size: int, block: int) -> slice:
     blocks = -(-count // block)
     first, last = (min(count, block * (blocks * one // size)) for one in (rank, rank + 1))
     return slice(first, last)
+
+
+# ---- synchronised
+
+
+class SynchronisedBatchNorm(_BatchNorm):
+    """Normalises by mean and variance of the global batch; equal to BatchNorm of one process that has all samples.
+
+    Two sums over the ranks forward and two backward, of a number a channel. In eval mode it is BatchNorm.
+    """
+
+    world: World
+
+    @classmethod
+    def like(cls, norm: _BatchNorm, world: World) -> Self:
+        """In the place of `norm`, whose parameters and buffers it shares."""
+        made = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+        made._parameters, made._buffers = norm._parameters, norm._buffers
+        made.world, made.training = world, norm.training
+        return made
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Any number of dimensions after the channels."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(input)
+        across = [0, *range(2, input.ndim)]
+        channels = (1, -1, *(1 for _ in range(2, input.ndim)))
+        local = input.sum(across)
+        samples = local.new_tensor([input.numel() // input.shape[1]])
+        *total, count = self.world.sum(torch.cat([local, samples])).split([len(local), 1])
+        mean = total[0] / count
+        centred = input - mean.view(channels)
+        # From centred values: a mean of squares minus a squared mean would lose digits.
+        variance = self.world.sum(centred.square().sum(across)) / count
+        self._remember(mean.detach(), variance.detach() * count / (count - 1))
+        normalised = centred * torch.rsqrt(variance + self.eps).view(channels)
+        if self.weight is None:
+            return normalised
+        return normalised * self.weight.view(channels) + self.bias.view(channels)
+
+    @torch.no_grad()
+    def _remember(self, mean: Tensor, unbiased: Tensor) -> None:
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return
+        self.num_batches_tracked += 1
+        share = 1 / self.num_batches_tracked.item() if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean, share)
+        self.running_var.lerp_(unbiased, share)
+
+
+def synchronise_batchnorm(module: nn.Module, world: World | None = None) -> nn.Module:
+    """Let every BatchNorm inside see the samples of all ranks; names of parameters and buffers stay. Returns the module.
+
+    world: None for all ranks of the job.
+    """
+    world = world_of("world") if world is None else world
+    if isinstance(module, _BatchNorm):
+        return SynchronisedBatchNorm.like(module, world)
+    for name, child in module.named_children():
+        setattr(module, name, synchronise_batchnorm(child, world))
+    return module
+
+
+# ---- loss.ranks
+
+
+Loss = TypeVar("Loss", bound=nn.Module)
+
+
+class GatheredFeatures(NamedTuple):
+    """What a loss needs besides descriptors, of all ranks."""
+
+    raw: Tensor
+    maps: tuple[Tensor, ...]
+
+
+def across_ranks(loss: Loss, group: Group = "world") -> Loss:
+    """Let any loss see the pairs of all ranks: it gets n pairs and computes the value of the k n of all, the same everywhere.
+
+    For loops with DistributedDataParallel, which divides gradients by k: what goes back to the n descriptors is k times the
+    gradient of the whole batch, so that the mean is it. Every rank gives as many pairs. State of the loss (statistics,
+    histograms) stays the same on all ranks, for all see the same. Without a process group the loss is as it was.
+
+    Args:
+        loss: any of this package, or of one's own with its contract.
+        group: a process group, or "world" for all processes.
+
+    Example:
+        >>> from sdgmnet.loss import HardNetLoss
+        >>> loss = across_ranks(HardNetLoss())
+    """
+    if any(isinstance(hook, _GatherFirst) for hook in loss._forward_pre_hooks.values()):
+        raise InputError(f"{type(loss).__name__} sees the pairs of all ranks already: give it a group once.")
+    loss.register_forward_pre_hook(_GatherFirst(group), with_kwargs=True)
+    return loss
+
+
+class _GatherFirst:
+    def __init__(self, group: Group) -> None:
+        self.group = group
+
+    def __call__(
+        self, loss: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        world = world_of(self.group)
+        if world.size == 1:
+            return None
+        first = [*positional, *(named.pop(name) for name in ("anchor", "positive") if name in named)]
+        anchor, positive, *rest = first
+        require_equal_counts(world, anchor)
+        sides = world.gather_sides(torch.stack([anchor, positive]), scale=world.size)
+        needs = getattr(loss, "needs", ())
+        for name in ("anchor_encoded", "positive_encoded"):
+            if named.get(name) is not None:
+                named[name] = _gathered(world, named[name], "maps" in needs)
+        return (sides[0], sides[1], *rest), named
+
+
+def _gathered(world: World, encoded: Any, with_maps: bool) -> GatheredFeatures:
+    maps = tuple(world.gather(one, scale=world.size) for one in encoded.maps) if with_maps else ()
+    return GatheredFeatures(world.gather(encoded.raw, scale=world.size), maps)
+
+
+def gather_labelled(group: Group | None, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Embeddings (m, D) and labels (m,) of each rank -> those of all, gradients as `across_ranks` has them."""
+    world = world_of(group)
+    if world.size == 1:
+        return embeddings, labels
+    require_equal_counts(world, embeddings)
+    return world.gather(embeddings, scale=world.size), world.gather(labels)
+
+
+def require_equal_counts(world: World, x: Tensor) -> None:
+    """Before tensors of different sizes meet in a collective, which would hang or crash."""
+    counts = world.all_gather(torch.tensor([len(x)], device=x.device)).tolist()
+    if len(set(counts)) > 1:
+        raise InputError(
+            f"the ranks bring batches of different sizes ({', '.join(map(str, counts))}): all must be equal; drop the last, "
+            "smaller batch of an epoch (drop_last=True)."
+        )

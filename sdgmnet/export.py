@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sdgmnet.data.demo import read_picture
+from sdgmnet.data.synthetic.demo import read_picture
 from sdgmnet.encoders import Encoder, L2Net, SDGMNet
+from sdgmnet.engine import describe_patches
 from sdgmnet.errors import InputError
 from sdgmnet.features.keypoints import detect
 from sdgmnet.features.patches import cut_patches
-from sdgmnet.files import new_file
-from sdgmnet.inference import describe_patches
+from sdgmnet.storage import new_file
 
 INPUT, OUTPUT = "patches", "descriptors"
 HALF_AGREES = 1e-3  # a number of a descriptor may change by so much when weights are stored in half precision
@@ -76,7 +76,7 @@ def export_onnx(encoder: Encoder, path: Path | str, card: dict[str, Any] | None 
 
 
 def halved(encoder: Encoder) -> Encoder:
-    """The encoder with its weights in half precision, for storage, if patches of a real picture get the same descriptors."""
+    """The encoder with its weights in half precision, for storage, if patches of a real image get the same descriptors."""
     half = copy.deepcopy(encoder).half()
     picture = read_picture("camera.png")
     patches = cut_patches(picture, detect(picture, 1000))

@@ -12,10 +12,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from sdgmnet.arrays import demand_bounded_zip
 from sdgmnet.encoders import ENCODERS, Encoder, TFeat
 from sdgmnet.errors import InputError
-from sdgmnet.files import new_file, parse_json, write_json
+from sdgmnet.storage import new_file, parse_json, require_bounded_zip, write_json
 
 SHIPPED = Path(__file__).parent / "weights"
 BEST = "sdgmnet-photos"
@@ -126,7 +125,7 @@ def load_tfeat(path: Path | str) -> TFeat:
         raise InputError(f"{str(path)!r} is not a file: give the published file of TFeat's weights, as in tfeat:FILE.")
     encoder = TFeat()
     try:
-        demand_bounded_zip(path)
+        require_bounded_zip(path)
         encoder.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
         if not all(torch.isfinite(tensor).all() for tensor in encoder.state_dict().values()):
             raise ValueError("some are NaN or infinite")

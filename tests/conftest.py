@@ -8,7 +8,7 @@ torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 
 
 def blob_patches(points: int, views: int, seed: int) -> PatchSet:
-    """Patches that can be learned: each point is a coarse random picture, each view adds noise and a ramp of light."""
+    """Patches that can be learned: each point is a coarse random image, each view adds noise and a ramp of light."""
     rng = np.random.default_rng(seed)
     picture = np.kron(rng.normal(0, 40, (points, 1, 8, 8)), np.ones((1, 1, 8, 8)))
     slope = rng.normal(0, 80, (points, views, 2, 1))

@@ -66,7 +66,8 @@ def losses() -> dict[str, Any]:
                 more = {}
                 if getattr(loss, "needs", ()):
                     encoded = [
-                        type("E", (), {"raw": 3 * one, "maps": (one[:, :, None, None],) * 2}) for one in (anchor, positive)
+                        type("E", (), {"raw": 3 * one, "maps": (one[:, :, None, None],) * 2})
+                        for one in (anchor, positive)
                     ]
                     more = {"anchor_encoded": encoded[0], "positive_encoded": encoded[1]}
                 value = loss(anchor, positive, progress=step / 5, **more)
@@ -81,7 +82,10 @@ def encoders() -> dict[str, Any]:
 
     patches = np.random.default_rng(0).integers(0, 256, (700, 64, 64), dtype=np.uint8)
     shipped = sdgmnet.SDGMNet.from_pretrained()
-    found = {f"shipped {engine}": digest(sdgmnet.describe_patches(shipped, patches, engine=engine)) for engine in ("eager", "native")}
+    found = {
+        f"shipped {engine}": digest(sdgmnet.describe_patches(shipped, patches, engine=engine))
+        for engine in ("eager", "native")
+    }
     for name, make in ENCODERS.items():
         torch.manual_seed(0)
         found[name] = digest(sdgmnet.describe_patches(make().eval(), patches))
@@ -106,7 +110,15 @@ def training(folder: Path) -> dict[str, Any]:
     """Short runs by several recipes, and one that is stopped and resumed."""
     found = {}
     small = ("--data", "demo", "--batch-size", "48", "--seed", "3", "--threads", "2")
-    for recipe, iterations in (("paper", 24), ("photos", 12), ("hynet", 8), ("hardnet", 6), ("l2net", 6), ("tfeat", 6), ("l2-pa", 12)):
+    for recipe, iterations in (
+        ("paper", 24),
+        ("photos", 12),
+        ("hynet", 8),
+        ("hardnet", 6),
+        ("l2net", 6),
+        ("tfeat", 6),
+        ("l2-pa", 12),
+    ):
         out = folder / recipe
         run("train", "--recipe", recipe, *small, "--iterations", str(iterations), "-o", str(out))
         results = json.loads((out / "results.json").read_text())
@@ -118,13 +130,17 @@ def training(folder: Path) -> dict[str, Any]:
             time.sleep(0.05)
         child.send_signal(signal.SIGKILL)
     run("train", "-o", str(out), "--resume")
-    found["resumed"] = {"weights": weights(out / "last.safetensors"), "equal": weights(out / "last.safetensors") == found["paper"]["weights"]}
+    found["resumed"] = {
+        "weights": weights(out / "last.safetensors"),
+        "equal": weights(out / "last.safetensors") == found["paper"]["weights"],
+    }
     return found
 
 
 def pictures() -> dict[str, Any]:
-    import sdgmnet
     from skimage import data
+
+    import sdgmnet
 
     image = data.camera()
     turned = np.ascontiguousarray(np.rot90(image)[40:, :400])
@@ -132,7 +148,9 @@ def pictures() -> dict[str, Any]:
     for name in ("sdgmnet", "sift", "rootsift"):
         a, b = (sdgmnet.describe(one, descriptor=name, limit=800) for one in (image, turned))
         matches = sdgmnet.match(a, b, ratio=0.95)
-        found[name] = digest(*a.keypoints, a.descriptors, *b.keypoints, b.descriptors, matches.pairs, matches.distance, matches.ratio)
+        found[name] = digest(
+            *a.keypoints, a.descriptors, *b.keypoints, b.descriptors, matches.pairs, matches.distance, matches.ratio
+        )
     return found
 
 
@@ -146,7 +164,18 @@ def evaluations(folder: Path) -> dict[str, Any]:
     matching = run("evaluate", "matching", "rootsift", "sdgmnet", tfeat, "--root", f"{DATA}/sequences",
                    "--sequences", "v_churchill", "--keypoints", "1000", "--json")  # fmt: skip
     found["matching"] = numbers(json.loads(matching))
-    run("data", "hpatches", f"{DATA}/sequences", "-o", str(folder / "strips"), "--only", "boat", "v_churchill", "--patches", "400")
+    run(
+        "data",
+        "hpatches",
+        f"{DATA}/sequences",
+        "-o",
+        str(folder / "strips"),
+        "--only",
+        "boat",
+        "v_churchill",
+        "--patches",
+        "400",
+    )
     strips = run("evaluate", "hpatches", "rootsift", "sdgmnet", "--root", str(folder / "strips"), "--split", "all",
                  "--pairs", "20000", "--json")  # fmt: skip
     found["hpatches"] = numbers(json.loads(strips))

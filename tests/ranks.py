@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
-PRELOADED = ["torch", "torch.distributed", "sdgmnet.training.loop", "torch.nn.parallel"]  # once for all groups
+PRELOADED = ["torch", "torch.distributed", "sdgmnet.training.fit", "torch.nn.parallel"]  # once for all groups
 
 
 def run_ranks(size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:

@@ -101,7 +101,7 @@ SEEN_BY_SPEED = {"distributed", "encoders", "inference", "loss", "training"}  # 
 
 
 def part_of(module: str) -> str:
-    """sdgmnet.data.demo -> data; sdgmnet.features.patches -> features.patches."""
+    """sdgmnet.data.synthetic.demo -> data; sdgmnet.features.patches -> features.patches."""
     names = module.split(".")[1:]
     return ".".join(names[:2]) if names and names[0] == "features" else (names[0] if names else "")
 

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from sdgmnet.contenders import identity, parse_contender
+from sdgmnet.descriptors import identity, parse_descriptor
 from sdgmnet.encoders import Encoder, L2Net, SDGMNet, TFeat
+from sdgmnet.engine import describe_patches, halve
 from sdgmnet.errors import InputError
-from sdgmnet.handcrafted import rootsift, sift
-from sdgmnet.inference import describe_patches
+from sdgmnet.features.sift import rootsift, sift
 from sdgmnet.pretrained import save_encoder
-from sdgmnet.resampling import halve
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +44,14 @@ def patches() -> np.ndarray:
     ],
 )
 def test_hand_made_contenders(text: str, label: str, expected: object, patches: np.ndarray) -> None:
-    contender = parse_contender(text)
+    contender = parse_descriptor(text)
     assert contender.label == label
     assert contender.describe is expected
     assert contender.trained_on == ()
 
 
 def test_weights_by_file_and_by_folder(run: Path, encoder: SDGMNet, patches: np.ndarray) -> None:
-    by_file, by_folder = parse_contender(str(run / "best.safetensors")), parse_contender(str(run))
+    by_file, by_folder = parse_descriptor(str(run / "best.safetensors")), parse_descriptor(str(run))
     assert (by_file.label, by_folder.label) == ("best", "one")
     for contender in (by_file, by_folder):
         assert contender.trained_on == ("liberty", "demo-train")
@@ -60,26 +59,26 @@ def test_weights_by_file_and_by_folder(run: Path, encoder: SDGMNet, patches: np.
 
 
 def test_weights_with_a_label(run: Path) -> None:
-    assert parse_contender(f"mine={run}").label == "mine"
-    assert parse_contender(f"m=0.5={run / 'best.safetensors'}").label == "m=0.5"
-    assert parse_contender(f"{run}/").label == "one"
+    assert parse_descriptor(f"mine={run}").label == "mine"
+    assert parse_descriptor(f"m=0.5={run / 'best.safetensors'}").label == "m=0.5"
+    assert parse_descriptor(f"{run}/").label == "one"
 
 
 def test_the_folder_one_stands_in_has_a_label(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(run)
-    assert parse_contender("mine=.").label == "mine"
-    assert parse_contender(".").label.strip()
+    assert parse_descriptor("mine=.").label == "mine"
+    assert parse_descriptor(".").label.strip()
 
 
 def test_weights_that_do_not_say_what_they_were_trained_on(tmp_path: Path, encoder: SDGMNet) -> None:
     save_encoder(encoder, tmp_path / "bare.safetensors", {})
-    assert parse_contender(str(tmp_path / "bare.safetensors")).trained_on == ()
+    assert parse_descriptor(str(tmp_path / "bare.safetensors")).trained_on == ()
 
 
 @pytest.mark.parametrize("text", ["surf", "SIFT", "mine=surf", "weights.pth", "no/such/folder", "sift=mine"])
 def test_what_is_no_contender_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(InputError) as caught:
-        parse_contender(text)
+        parse_descriptor(text)
     message = str(caught.value)
     assert repr(text) in message
     assert all(word in message for word in ("sift", "rootsift", ".safetensors", "mine=runs/one"))
@@ -87,9 +86,9 @@ def test_what_is_no_contender_is_refused_with_a_hint(text: str) -> None:
 
 def test_missing_weights_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="gone.safetensors does not exist"):
-        parse_contender(f"mine={tmp_path / 'gone.safetensors'}")
+        parse_descriptor(f"mine={tmp_path / 'gone.safetensors'}")
     with pytest.raises(InputError, match="best.safetensors does not exist"):
-        parse_contender(str(tmp_path))
+        parse_descriptor(str(tmp_path))
 
 
 def test_identity_is_of_the_weights_and_not_of_their_place(tmp_path: Path) -> None:
@@ -107,7 +106,7 @@ def test_weights_of_other_encoders(kind: type[Encoder], tmp_path: Path, patches:
     """Preprocessing belongs to the encoder: patches go in as they are for all."""
     other = kind(0.0).eval()
     save_encoder(other, tmp_path / "other.safetensors", {"trained_on": ["liberty"]})
-    contender = parse_contender(str(tmp_path / "other.safetensors"))
+    contender = parse_descriptor(str(tmp_path / "other.safetensors"))
     described = contender.describe(patches)
     with torch.no_grad():
         expected = other(halve(torch.from_numpy(patches).float() / 255)[:, None]).numpy()

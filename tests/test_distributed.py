@@ -9,9 +9,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from sdgmnet import distributed
-from sdgmnet.distributed import ALONE, Lost, SaidByTheFirst, World, open_world, share_of, world_of
+from sdgmnet.distributed import (
+    ALONE,
+    RankLost,
+    SilentExit,
+    World,
+    open_world,
+    share_of,
+    synchronise_batchnorm,
+    world_of,
+)
 from sdgmnet.errors import InputError
-from sdgmnet.synchronised import synchronise_batchnorm
 from tests.ranks import run_ranks
 
 
@@ -57,7 +65,7 @@ def test_a_lost_rank_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) ->
     sentence = (
         r"^rank 1 of 2 cannot reach another rank, which ended or hangs \(Connection closed by peer \[127.0.0.1\]:7\)$"
     )
-    with pytest.raises(Lost, match=sentence):
+    with pytest.raises(RankLost, match=sentence):
         World(1, 2).any(True)
 
 
@@ -71,8 +79,8 @@ def test_a_rank_with_nothing_to_say_ends_last(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: happened.append("opened"))
     monkeypatch.setattr(dist, "destroy_process_group", lambda: happened.append("closed"))
     monkeypatch.setattr(time, "sleep", lambda _: happened.append("waited"))
-    with pytest.raises(SaidByTheFirst), open_world():
-        raise SaidByTheFirst(2)
+    with pytest.raises(SilentExit), open_world():
+        raise SilentExit(2)
     with pytest.raises(InputError), open_world():
         raise InputError("no such folder.")
     assert happened == ["opened", "waited", "closed", "opened", "closed"]
@@ -112,12 +120,12 @@ def conversation() -> dict[str, Any]:
     """All else, on two ranks."""
     world = world_of("world")
     found: dict[str, Any] = {"step": step(world)}
-    found["told"] = world.tell(f"rank {world.rank}")
-    found["collected"] = world.collect(world.rank)
+    found["told"] = world.broadcast(f"rank {world.rank}")
+    found["collected"] = world.all_gather_object(world.rank)
     found["any"] = world.any(world.rank == 1, False)
     sides = torch.tensor([[10 * world.rank], [10 * world.rank + 1]])[..., None]
     found["sides"] = world.gather_sides(sides).flatten(1).tolist()
-    found["led"] = world.lead(lambda: "done")
+    found["led"] = world.on_rank_zero(lambda: "done")
 
     def refuse() -> None:
         raise InputError("no such folder.")
@@ -128,16 +136,16 @@ def conversation() -> dict[str, Any]:
         return world.rank
 
     for name, attempt in (
-        ("lead", lambda: world.lead(refuse)),
-        ("alike", lambda: world.alike(refuse)),
-        ("second", lambda: world.alike(refuse_on_the_second)),
-        ("equal", lambda: world.demand_equal(str(world.rank), "data", "give the same")),
+        ("lead", lambda: world.on_rank_zero(refuse)),
+        ("alike", lambda: world.on_all_ranks(refuse)),
+        ("second", lambda: world.on_all_ranks(refuse_on_the_second)),
+        ("equal", lambda: world.require_equal(str(world.rank), "data", "give the same")),
     ):
         try:
             attempt()
-        except (InputError, SaidByTheFirst) as error:
+        except (InputError, SilentExit) as error:
             found[name] = (type(error).__name__, str(error))
-    found["in_turn"] = world.in_turn(lambda: world.rank)
+    found["in_turn"] = world.rank_zero_first(lambda: world.rank)
     return found
 
 
@@ -161,7 +169,7 @@ def test_ranks_compute_what_one_process_does() -> None:
     assert first["sides"] == second["sides"] == [[0, 10], [1, 11]]
     assert (first["led"], second["led"]) == ("done", None)
     assert (first["in_turn"], second["in_turn"]) == (0, 1)
-    silent = ("SaidByTheFirst", "")
+    silent = ("SilentExit", "")
     assert (first["lead"], second["lead"]) == (("InputError", "no such folder."), silent)
     assert (first["alike"], second["alike"]) == (("InputError", "no such folder."), silent)
     assert (first["second"], second["second"]) == (silent, ("InputError", "no such folder."))

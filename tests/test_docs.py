@@ -8,7 +8,7 @@ from typing import Any
 import cv2
 import pytest
 
-from sdgmnet.data.motorcycle import read_motorcycle
+from sdgmnet.data.synthetic.demo import read_motorcycle
 
 REPOSITORY = Path(__file__).parent.parent
 

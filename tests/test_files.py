@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from sdgmnet.errors import InputError
-from sdgmnet.files import is_disk_full, new_file, new_folder, read_json, remove_unfinished, write_json, write_text
+from sdgmnet.storage import is_disk_full, new_file, new_folder, read_json, remove_unfinished, write_json, write_text
 
 FAILURES = (ValueError, OSError, KeyboardInterrupt, SystemExit)
 

@@ -8,7 +8,7 @@ import pytest
 
 from sdgmnet.errors import InputError
 from sdgmnet.features.keypoints import detect
-from sdgmnet.handcrafted import rootsift, rootsift_of_image, sift, sift_of_image
+from sdgmnet.features.sift import rootsift, rootsift_of_image, sift, sift_of_image
 
 BOTH = pytest.mark.parametrize("describe", [sift, rootsift])
 Describe = Callable[[np.ndarray], np.ndarray]
@@ -16,7 +16,7 @@ Describe = Callable[[np.ndarray], np.ndarray]
 
 @pytest.fixture(scope="module")
 def patches() -> np.ndarray:
-    """Smooth random pictures with grey levels 60 to 120, so that there is room to change the lighting."""
+    """Smooth random images with grey levels 60 to 120, so that there is room to change the lighting."""
     rng = np.random.default_rng(0)
     pictures = np.stack([cv2.GaussianBlur(rng.normal(size=(64, 64)), (0, 0), 3) for _ in range(12)])
     low, high = pictures.min(axis=(1, 2), keepdims=True), pictures.max(axis=(1, 2), keepdims=True)

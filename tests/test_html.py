@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from sdgmnet.errors import InputError
-from sdgmnet.html import write_page
-from sdgmnet.report import Section
+from sdgmnet.report import Section, write_page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PURPLE = (255, 0, 160)  # blue, green, red
@@ -52,7 +51,7 @@ def page(tmp_path: Path) -> Path:
     cv2.imwrite(str(tmp_path / "purple.png"), np.full((80, 120, 3), PURPLE, dtype=np.uint8))
     sections = [
         Section("Scores <of> & all", 'Higher is "better".', ["name", "score"], [["<b>SIFT</b>", "0.5"], ["ours", "θ"]]),
-        Section("A picture", picture=tmp_path / "purple.png"),
+        Section("An image", picture=tmp_path / "purple.png"),
     ]
     write_page(tmp_path / "index.html", "Results & more", sections)
     return tmp_path / "index.html"

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from sdgmnet.encoders import SDGMNet
+from sdgmnet.engine import describe_patches, halve, prepare
 from sdgmnet.errors import InputError
-from sdgmnet.inference import describe_patches, prepare
-from sdgmnet.resampling import halve
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from sdgmnet import locks
+from sdgmnet import storage as locks
 from sdgmnet.errors import InputError
-from sdgmnet.locks import only_worker
+from sdgmnet.storage import only_worker
 
 HOLDER = (
-    "import sys, time; from pathlib import Path; from sdgmnet.locks import only_worker\n"
+    "import sys, time; from pathlib import Path; from sdgmnet.storage import only_worker\n"
     "with only_worker(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
 )
 pytestmark = pytest.mark.skipif(locks.fcntl is None, reason="this system has no flock")

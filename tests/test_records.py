@@ -8,10 +8,10 @@ import pytest
 
 from sdgmnet.cli import main
 from sdgmnet.errors import InputError
-from sdgmnet.files import read_record, stays_below, write_json
-from sdgmnet.loss.named import parse_options
-from sdgmnet.reconstruction.copies import read_copies
-from sdgmnet.reconstruction.times import Times
+from sdgmnet.loss.registry import parse_options
+from sdgmnet.sfm.photo_import import read_copies
+from sdgmnet.sfm.stage_timer import Times
+from sdgmnet.storage import read_record, stays_below, write_json
 
 SHAPE = {"size": int, "names": [str], "broken": [(str, int)], "focal": int | float | None}
 WHOLE: dict[str, Any] = {"size": 3, "names": ["a"], "broken": [["a", 1]], "focal": None, "more": [1]}

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from sdgmnet.resampling import halve, resample_matrix
+from sdgmnet.engine import halve, resample_matrix
 
 CROPS = [(0, 0, 64, 64), (1, 2, 61, 60), (0, 3, 62, 61), (4, 0, 59, 63), (3, 3, 60, 60), (5, 6, 32, 32), (2, 9, 40, 20)]
 

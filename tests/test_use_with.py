@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from sdgmnet.cli import main
-from sdgmnet.features.describe import describe
-from tests.reconstruction.planes import write_photos
+from sdgmnet.descriptors import describe
+from tests.sfm.planes import write_photos
 
 PAGE = Path(__file__).parent.parent / "docs" / "use_with.md"
 NEEDS = {"COLMAP": "pycolmap", "ONNX": "onnxruntime"}
@@ -33,7 +33,7 @@ def sections() -> dict[str, list[Block]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pictures as the page expects them."""
+    """Images as the page expects them."""
     folder = tmp_path_factory.mktemp("use_with")
     _, second, third, _ = write_photos(folder / "photos", 4)
     for name, path in (("a.jpg", second), ("b.jpg", third)):

@@ -1,4 +1,4 @@
-"""Where points of one picture of a plane are in another: homographies (3, 3), places (N, 2) in pixels, centres at integers."""
+"""Where points of one image of a plane are in another: homographies (3, 3), places (N, 2) in pixels, centres at integers."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ def through(homography: np.ndarray, xy: np.ndarray) -> np.ndarray:
 def true_places(homography: np.ndarray, xy: np.ndarray, size: Size) -> np.ndarray:
     """As `through`, but infinite for points behind the other camera, whose formula gives a place although nobody sees them.
 
-    Homographies know no scale nor sign, so that "in front" needs a point that is: the middle of the picture, of `size`, that
+    Homographies know no scale nor sign, so that "in front" needs a point that is: the middle of the image, of `size`, that
     the points are in.
     """
     side = np.column_stack([xy, np.ones(len(xy))]) @ homography[2]
@@ -23,7 +23,7 @@ def true_places(homography: np.ndarray, xy: np.ndarray, size: Size) -> np.ndarra
 
 
 def is_inside(places: np.ndarray, size: Size) -> np.ndarray:
-    """Which places (N, 2) lie within a picture, its outermost pixels' centres included: (N,) bool."""
+    """Which places (N, 2) lie within an image, its outermost pixels' centres included: (N,) bool."""
     return np.all((places >= 0) & (places <= np.array(size) - 1), axis=1)
 
 

@@ -1,4 +1,4 @@
-"""Homographies estimated from matches, judged by where they send the corners of the reference picture (DeTone et al.)."""
+"""Homographies estimated from matches, judged by where they send the corners of the reference image (DeTone et al.)."""
 
 from collections.abc import Sequence
 

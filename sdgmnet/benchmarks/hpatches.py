@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
-from sdgmnet import arrays
-from sdgmnet.benchmarks import patch_tasks
-from sdgmnet.benchmarks.patch_tasks import POOLS, Descriptors
-from sdgmnet.contenders import Contender
-from sdgmnet.data.hpatches import (
+from sdgmnet import storage as arrays
+from sdgmnet.benchmarks import hpatches_tasks as patch_tasks
+from sdgmnet.benchmarks.hpatches_tasks import POOLS, Descriptors
+from sdgmnet.data.hpatches.files import (
     NOISES,
     TYPES,
     Choice,
@@ -26,7 +25,7 @@ from sdgmnet.data.hpatches import (
     read_strip,
     write_descriptors,
 )
-from sdgmnet.data.hpatches_tasks import (
+from sdgmnet.data.hpatches.tasks import (
     PAIRS,
     Retrieval,
     Verification,
@@ -35,8 +34,9 @@ from sdgmnet.data.hpatches_tasks import (
     read_retrieval,
     read_verification,
 )
+from sdgmnet.descriptors import Descriptor
 from sdgmnet.errors import InputError
-from sdgmnet.files import digest, is_disk_full, new_file
+from sdgmnet.storage import digest, is_disk_full, new_file
 from sdgmnet.version import __version__
 
 DescribeFn = Callable[[np.ndarray], np.ndarray]
@@ -77,7 +77,7 @@ def run(
     pairs: int = PAIRS,
 ) -> list[Row]:
     """All rows of one function from patches (N, 65, 65) uint8 to descriptors (N, D)."""
-    contender = Contender("descriptor", describe_fn, ())
+    contender = Descriptor("descriptor", describe_fn, ())
     return compare([contender], [""], root, split=split, tasks=tasks, cache=cache, pairs=pairs).lines[0][1]
 
 
@@ -86,7 +86,7 @@ def silent(iterable: Iterable[Any], doing: str, total: int) -> Iterable[Any]:
 
 
 def compare(
-    contenders: Sequence[Contender],
+    contenders: Sequence[Descriptor],
     identities: Sequence[str],
     root: Path | str,
     *,
@@ -97,9 +97,9 @@ def compare(
     csv: Path | str | None = None,
     track: Track = silent,
 ) -> Report:
-    """Every contender on the same sequences and tasks. A sequence that cannot be used is left out for all of them.
+    """Every descriptor on the same sequences and tasks. A sequence that cannot be used is left out for all of them.
 
-    identities: what tells contenders apart in the cache; an empty one is not kept. cache: a folder in which descriptors and
+    identities: what tells descriptors apart in the cache; an empty one is not kept. cache: a folder in which descriptors and
     drawn tasks stay for next time. csv: a folder to write all descriptors to, as the official files.
     """
     choice, missing = choose_sequences(root, split)
@@ -108,7 +108,7 @@ def compare(
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sdgmnet-hpatches-")))
         kept = scratch if cache is None else Path(cache)
         places = [
-            kept / folder_name(identity) if identity else scratch / f"contender-{number}"
+            kept / folder_name(identity) if identity else scratch / f"descriptor-{number}"
             for number, (one, identity) in enumerate(zip(contenders, identities, strict=True))
         ]
         described, complaints = describe_all(contenders, places, Path(root), choice.names, track)
@@ -125,7 +125,7 @@ def compare(
             files = ((name, np.load(described[name][number], mmap_mode="r")) for name in choice.names)
             descriptors = Descriptors.gather(files, counts)
             lines.append((one.label, list(rows_of(descriptors, first, second, one.label, track))))
-            del descriptors  # before the next contender's are read
+            del descriptors  # before the next descriptor's are read
     return Report(
         choice,
         missing,
@@ -139,7 +139,7 @@ def compare(
 
 
 def folder_name(identity: str) -> str:
-    """Of a contender's descriptors: readable, and its own."""
+    """Of a descriptor's descriptors: readable, and its own."""
     made_by = f"{identity} {VERSION} {__version__} {cv2.__version__}"  # SIFT is OpenCV's
     return f"{safe(Path(identity).name)[:40]}-{hashlib.sha256(made_by.encode()).hexdigest()[:12]}"
 
@@ -150,16 +150,16 @@ def safe(name: str) -> str:
 
 
 def describe_all(
-    contenders: Sequence[Contender], places: Sequence[Path], root: Path, names: Sequence[str], track: Track
+    contenders: Sequence[Descriptor], places: Sequence[Path], root: Path, names: Sequence[str], track: Track
 ) -> tuple[dict[str, list[Path]], list[str]]:
-    """Files of descriptors (16, N, D) float32 by sequence and contender, and why sequences are left out."""
+    """Files of descriptors (16, N, D) float32 by sequence and descriptor, and why sequences are left out."""
     described: dict[str, list[Path]] = {}
     complaints, widths = [], None
     for name in track(names, "describing", len(names)):
         try:
             files = describe_sequence(contenders, places, root / name)
             shapes = [np.load(file, mmap_mode="r").shape for file in files]
-            demand_fitting(shapes, widths, contenders, root / name)
+            require_fitting(shapes, widths, contenders, root / name)
             described[name], widths = files, [shape[2] for shape in shapes]
         except InputError as error:
             if is_disk_full(error):
@@ -168,8 +168,8 @@ def describe_all(
     return described, complaints
 
 
-def demand_fitting(
-    shapes: Sequence[tuple[int, ...]], widths: Sequence[int] | None, contenders: Sequence[Contender], folder: Path
+def require_fitting(
+    shapes: Sequence[tuple[int, ...]], widths: Sequence[int] | None, contenders: Sequence[Descriptor], folder: Path
 ) -> None:
     """A sequence needs two patches, and descriptors as long as those of the sequences before."""
     if shapes[0][1] < 2:
@@ -181,7 +181,7 @@ def demand_fitting(
             )
 
 
-def describe_sequence(contenders: Sequence[Contender], places: Sequence[Path], folder: Path) -> list[Path]:
+def describe_sequence(contenders: Sequence[Descriptor], places: Sequence[Path], folder: Path) -> list[Path]:
     content, patches, files = digest_of_sequence(folder, ".png"), None, []
     for one, place in zip(contenders, places, strict=True):
         source = None if one.descriptors is None else one.descriptors / folder.name
@@ -195,7 +195,7 @@ def describe_sequence(contenders: Sequence[Contender], places: Sequence[Path], f
     return files
 
 
-def describe(contender: Contender, patches: np.ndarray, folder: Path) -> np.ndarray:
+def describe(contender: Descriptor, patches: np.ndarray, folder: Path) -> np.ndarray:
     """(16, N, 65, 65) -> (16, N, D)."""
     flat = patches.reshape(-1, *patches.shape[2:])
     parts = [
@@ -222,9 +222,9 @@ def read_checked(source: Path, patches: np.ndarray) -> np.ndarray:
 
 
 def write_all(
-    contenders: Sequence[Contender], described: dict[str, list[Path]], targets: Sequence[Path], track: Track
+    contenders: Sequence[Descriptor], described: dict[str, list[Path]], targets: Sequence[Path], track: Track
 ) -> None:
-    """The official files of every contender: target / sequence / ref.csv ..."""
+    """The official files of every descriptor: target / sequence / ref.csv ..."""
     for number, (one, target) in enumerate(zip(contenders, targets, strict=True)):
         named = ((name, np.load(files[number], mmap_mode="r")) for name, files in described.items())
         write_descriptors(target, track(named, f"{one.label}, writing", len(described)))
@@ -238,12 +238,12 @@ def is_whole(path: Path) -> bool:
         return False
 
 
-def csv_targets(contenders: Sequence[Contender], folder: Path | str | None) -> list[Path]:
+def csv_targets(contenders: Sequence[Descriptor], folder: Path | str | None) -> list[Path]:
     """Where descriptors are to be written, checked before any work is done."""
     targets = [] if folder is None else [Path(folder) / safe(one.label) for one in contenders]
     for target in targets:
         if targets.count(target) > 1:
-            raise InputError(f"two contenders would both be written to {target}: give them other labels.")
+            raise InputError(f"two descriptors would both be written to {target}: give them other labels.")
         if target.is_file() or (target.is_dir() and any(target.iterdir())):
             raise InputError(f"{target} already exists and is not empty: choose another folder for --csv.")
     return targets

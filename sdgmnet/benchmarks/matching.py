@@ -1,4 +1,4 @@
-"""Matching of whole pictures under known homographies, by four measures from the same keypoints and descriptors.
+"""Matching of whole images under known homographies, by four measures from the same keypoints and descriptors.
 
 Found again: how often the nearest descriptor is the right one, where there is a right one (here). The paper's own protocol of
 Fig. 5 (sampled.py). Mutual nearest neighbours (mutual.py), and the homographies that they give (homography.py).
@@ -15,8 +15,8 @@ from sdgmnet.benchmarks.geometry import Size, is_inside, true_places
 from sdgmnet.benchmarks.homography import corner_error
 from sdgmnet.benchmarks.mutual import Mutual, count_mutual
 from sdgmnet.benchmarks.sampled import Sampled, sample
-from sdgmnet.contenders import Contender
 from sdgmnet.data.sequences import ImageSequence
+from sdgmnet.descriptors import Descriptor
 from sdgmnet.features.describe import Features
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints, detect
@@ -27,7 +27,7 @@ from sdgmnet.features.verify import verify
 DescribeImage = Callable[[np.ndarray, Keypoints], np.ndarray]
 Value = TypeVar("Value")
 
-KEYPOINTS = 2000  # a picture, strongest first
+KEYPOINTS = 2000  # an image, strongest first
 NEAR = 3.0  # pixels
 ROWS = 1024  # of a block of distances: memory stays bounded
 KINDS = {"i_": "illumination", "v_": "viewpoint"}  # by HPatches' names
@@ -35,7 +35,7 @@ KINDS = {"i_": "illumination", "v_": "viewpoint"}  # by HPatches' names
 
 class PairScore(NamedTuple):
     sequence: str
-    number: int  # of the other picture, from 2
+    number: int  # of the other image, from 2
     findable: int  # reference keypoints with a keypoint within NEAR of their true place
     found: int  # of these, whose nearest descriptor is within NEAR of it
     sampled: Sampled
@@ -48,7 +48,7 @@ class PairScore(NamedTuple):
 
 
 class View(NamedTuple):
-    """A picture: all its keypoints, strongest first, and what each describing function makes of them."""
+    """An image: all its keypoints, strongest first, and what each describing function makes of them."""
 
     size: Size
     keypoints: Keypoints
@@ -58,7 +58,7 @@ class View(NamedTuple):
 def run(
     describe: DescribeImage, sequences: Sequence[ImageSequence], keypoints: int = KEYPOINTS, near: float = NEAR
 ) -> Iterator[PairScore]:
-    """Scores of one describing function, a pair of pictures at a time."""
+    """Scores of one describing function, a pair of images at a time."""
     for sequence in sequences:
         yield from compare([describe], sequence, keypoints, near)[0]
 
@@ -72,8 +72,8 @@ def compare(
 ) -> list[list[PairScore]]:
     """Scores of the pairs of one sequence, a list for each describing function.
 
-    Keypoints are found once for all functions, and two pictures are held at a time. The paper's protocol takes all keypoints,
-    the other measures the strongest of them. `advance` is called after each picture.
+    Keypoints are found once for all functions, and two images are held at a time. The paper's protocol takes all keypoints,
+    the other measures the strongest of them. `advance` is called after each image.
     """
     results: list[list[PairScore]] = [[] for _ in describes]
     reference = look(sequence.reference, describes)
@@ -103,7 +103,7 @@ def judge(
     keypoints: int,
     near: float,
 ) -> PairScore:
-    """All measures of one pair of pictures by the describing function `which`."""
+    """All measures of one pair of images by the describing function `which`."""
     wanted = true_places(homography, reference.keypoints.xy, reference.size)
     back = true_places(np.linalg.inv(homography), other.keypoints.xy, other.size)
     in_other, in_reference = is_inside(wanted, other.size), is_inside(back, reference.size)
@@ -148,15 +148,15 @@ def nearest_descriptors(descriptors: np.ndarray, others: np.ndarray) -> np.ndarr
     return torch.cat([(half - rows @ b.T).argmin(dim=1) for rows in a.split(ROWS)]).numpy()
 
 
-def describe_image(contender: Contender) -> DescribeImage:
-    """SIFT has its own way with pictures; whatever describes patches gets those of side 12 sigma."""
+def describe_image(contender: Descriptor) -> DescribeImage:
+    """SIFT has its own way with images; whatever describes patches gets those of side 12 sigma."""
     if contender.describe_image is not None:
         return contender.describe_image
     return lambda image, keypoints: contender.describe(cut_patches(image, keypoints))
 
 
 def table(labels: Sequence[str], results: Sequence[Sequence[PairScore]]) -> tuple[list[str], list[list[str]]]:
-    """Score by sequence and their mean, one line a contender."""
+    """Score by sequence and their mean, one line a descriptor."""
     names = list(dict.fromkeys(pair.sequence for pair in results[0]))
     body = []
     for label, pairs in zip(labels, results, strict=True):

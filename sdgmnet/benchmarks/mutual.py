@@ -1,7 +1,7 @@
 """Mutual nearest neighbours under a known homography: mean matching accuracy, matching score, number of matches.
 
 Accuracy of a pair at t pixels: the share of its matches that lie within t of their true place, 0 where there are no matches.
-Matching score: correct matches over the keypoints in the part that both pictures show, of the picture that has fewer there.
+Matching score: correct matches over the keypoints in the part that both images show, of the image that has fewer there.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ PRINTED = (1, 3, 5, 10)
 class Mutual(NamedTuple):
     matches: int
     correct: tuple[int, ...]  # within each of THRESHOLDS
-    shared: int  # keypoints in the shared part, of the picture that has fewer
+    shared: int  # keypoints in the shared part, of the image that has fewer
     correct_in_shared: int  # matches within `near` whose ends both lie in it
 
     @property
@@ -40,7 +40,7 @@ def count_mutual(
 ) -> Mutual:
     """Of matches (P, 2) between reference keypoints, whose true places are wanted (N, 2), and those at places (M, 2).
 
-    in_other (N,): reference keypoints whose true place is inside the other picture; in_reference (M,): the other way round.
+    in_other (N,): reference keypoints whose true place is inside the other image; in_reference (M,): the other way round.
     """
     here, there = pairs.T
     error = distance(wanted[here], places[there])

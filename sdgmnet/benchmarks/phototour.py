@@ -5,19 +5,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sdgmnet.contenders import Contender
 from sdgmnet.data.patchset import PatchSet, scene_of
+from sdgmnet.descriptors import Descriptor
 from sdgmnet.metrics import fpr_at_recall, pair_distances
 
 
 class Row(NamedTuple):
     test: str
     pairs: int
-    fpr95: float | None  # a fraction; None where the contender was trained on that set
+    fpr95: float | None  # a fraction; None where the descriptor was trained on that set
 
 
 class Line(NamedTuple):
-    """One contender on all sets."""
+    """One descriptor on all sets."""
 
     label: str
     trained_on: tuple[str, ...]
@@ -42,8 +42,8 @@ def run(
     return rows
 
 
-def compare(contenders: Sequence[Contender], patchsets: Sequence[PatchSet], convention: str = "hardnet") -> list[Line]:
-    """Every contender on every set it was not trained on."""
+def compare(contenders: Sequence[Descriptor], patchsets: Sequence[PatchSet], convention: str = "hardnet") -> list[Line]:
+    """Every descriptor on every set it was not trained on."""
     return [
         Line(
             one.label,

@@ -1,6 +1,6 @@
 """The ETH benchmark of reconstruction (PROTOCOLS.md 7): the same keypoints for every descriptor, all pairs, the largest model.
 
-Every set and contender has a workspace of its own, OUT/SET/LABEL, as `sdgmnet reconstruct` makes it, and is resumed as that is.
+Every set and descriptor has a workspace of its own, OUT/SET/LABEL, as `sdgmnet reconstruct` makes it, and is resumed as that is.
 Keypoints are those that a set brings in the benchmark's files, or they are detected once and written as such files.
 """
 
@@ -13,12 +13,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from sdgmnet.benchmarks.photo_sets import PhotoSet, read_truth
 from sdgmnet.benchmarks.published import published
 from sdgmnet.benchmarks.relative_pose import pose_error
-from sdgmnet.contenders import Contender, identity, parse_contender, split_label
-from sdgmnet.data.photo_sets import PhotoSet, read_truth
+from sdgmnet.descriptors import Descriptor, describe, identity, parse_descriptor, split_label
 from sdgmnet.errors import InputError
-from sdgmnet.features.describe import Features, describe, find_keypoints
+from sdgmnet.features.describe import Features, find_keypoints
 from sdgmnet.features.eth import (
     matches_path,
     read_descriptors,
@@ -31,17 +31,16 @@ from sdgmnet.features.eth import (
 from sdgmnet.features.h5 import read_features
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints
-from sdgmnet.files import digest, read_json, write_json
-from sdgmnet.locks import only_worker
 from sdgmnet.metrics import pose_auc
-from sdgmnet.reconstruction import database as tables
-from sdgmnet.reconstruction.copies import read_copies
-from sdgmnet.reconstruction.densify import SIZE as DENSE_SIZE
-from sdgmnet.reconstruction.densify import densify
-from sdgmnet.reconstruction.model import ModelOptions, Photos, Place, build_model
-from sdgmnet.reconstruction.own_sift import build_with_colmap, detect_with_colmap
-from sdgmnet.reconstruction.page import show_model
-from sdgmnet.reconstruction.views import View
+from sdgmnet.sfm import database as tables
+from sdgmnet.sfm.colmap_baseline import build_with_colmap, detect_with_colmap
+from sdgmnet.sfm.fusion import SIZE as DENSE_SIZE
+from sdgmnet.sfm.fusion import densify
+from sdgmnet.sfm.photo_import import read_copies
+from sdgmnet.sfm.reconstruct import ModelOptions, Photos, Place, build_model
+from sdgmnet.sfm.scene import View
+from sdgmnet.sfm.viewer import show_model
+from sdgmnet.storage import digest, only_worker, read_json, write_json
 
 ANGLES = (5, 10, 20)  # degrees
 COLMAP = "colmap"
@@ -74,11 +73,11 @@ class BenchmarkOptions:
 
 
 class Entry(NamedTuple):
-    """Something to measure: a contender, or the descriptors and matches that somebody else computed."""
+    """Something to measure: a descriptor, or the descriptors and matches that somebody else computed."""
 
     label: str
     identity: str
-    contender: Contender | None
+    contender: Descriptor | None
     files: Path | None  # folder with SET/descriptors or descriptors, and perhaps matches beside it
 
     @property
@@ -95,13 +94,13 @@ def parse_entry(text: str) -> Entry:
     folder = Path(spec)
     if any(folder.glob("descriptors")) or any(folder.glob("*/descriptors")):
         return Entry(label or folder.resolve().name, "files", None, folder)
-    contender = parse_contender(text)
+    contender = parse_descriptor(text)
     return Entry(contender.label, identity(text), contender, None)
 
 
 def parse_entries(texts: Sequence[str]) -> list[Entry]:
     if not texts:
-        raise InputError("name at least one contender, such as sift, rootsift, sdgmnet or a folder of descriptors.")
+        raise InputError("name at least one descriptor, such as sift, rootsift, sdgmnet or a folder of descriptors.")
     entries = [parse_entry(text) for text in texts]
     labels = [one.label for one in entries]
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
@@ -113,7 +112,7 @@ def parse_entries(texts: Sequence[str]) -> list[Entry]:
 
 
 def run(entry: Entry, photos: PhotoSet, out: Path, options: BenchmarkOptions, tell: Tell) -> dict[str, Any]:
-    """One row: a contender on a set."""
+    """One row: a descriptor on a set."""
     place = Place(out / photos.name / entry.label)
     with only_worker(place.notes):
         summary = reconstruct(entry, photos, place, out, options, tell)
@@ -156,7 +155,7 @@ def reconstruct(
         if len(descriptors) != len(found.xy):
             raise InputError(
                 f"{given}/descriptors/{name}.bin holds {len(descriptors)} descriptors, but {keypoints}/{name}.bin "
-                f"{len(found.xy)} keypoints: every contender describes the same keypoints."
+                f"{len(found.xy)} keypoints: every descriptor describes the same keypoints."
             )
         return Features(found, descriptors, (gray.shape[1], gray.shape[0]))
 
@@ -198,7 +197,7 @@ def digest_of(folder: Path) -> str:
 
 
 def keypoints_of(photos: PhotoSet, out: Path, options: BenchmarkOptions, tell: Tell) -> Path:
-    """The folder of keypoints that all contenders use: the set's own, or detected at full size into OUT/SET/keypoints."""
+    """The folder of keypoints that all descriptors use: the set's own, or detected at full size into OUT/SET/keypoints."""
     if photos.keypoints is not None:
         return photos.keypoints
     folder = out / photos.name / "keypoints"
@@ -235,7 +234,7 @@ def _detect(images: Path, names: Sequence[str], note: dict[str, Any], threads: i
 def relative_poses(place: Place, truth: Path) -> dict[str, Any]:
     """Errors of the relative poses that the matches of each pair give, of all pairs whose two cameras are known."""
     views = read_truth(truth)
-    demand_sizes(place, views, truth)
+    require_sizes(place, views, truth)
     sources = sources_of(place)
     errors: dict[str, float] = {}
     with tables.opened(place.database) as database:
@@ -256,7 +255,7 @@ def relative_poses(place: Place, truth: Path) -> dict[str, Any]:
     }
 
 
-def demand_sizes(place: Place, views: Mapping[str, View], truth: Path) -> None:
+def require_sizes(place: Place, views: Mapping[str, View], truth: Path) -> None:
     """The true cameras are those of photos of another size where somebody made the photos smaller."""
     for photo in read_copies(place.notes / "photos.json")["photos"]:
         view = views.get(photo["source"])
@@ -288,7 +287,7 @@ def write_exchange(place: Place) -> None:
 
 
 def table(rows: Sequence[dict[str, Any]], failed: Sequence[dict[str, str]] = ()) -> tuple[list[str], list[list[str]]]:
-    """A line for each row, for each contender without a model, and the published ones of each set below its own.
+    """A line for each row, for each descriptor without a model, and the published ones of each set below its own.
 
     Dense points of different engines are not comparable: each engine has a column.
     """

@@ -3,7 +3,7 @@
 import cv2
 import numpy as np
 
-from sdgmnet.reconstruction.views import View
+from sdgmnet.sfm.scene import View
 
 TOLERANCE = 1.0  # pixels, to count as an inlier
 CONFIDENCE, ROUNDS = 0.99999, 10_000

@@ -1,8 +1,8 @@
-"""The paper's own matching of raw pictures (Section IV-B, Fig. 5): a few random keypoints against all of the other picture.
+"""The paper's own matching of raw images (Section IV-B, Fig. 5): a few random keypoints against all of the other image.
 
-The paper draws 200 DoG keypoints of the reference, keeps all of the other picture, takes the nearest neighbour without ratio
+The paper draws 200 DoG keypoints of the reference, keeps all of the other image, takes the nearest neighbour without ratio
 test and counts the correct ones. It leaves open within how many pixels, from which keypoints and how often is drawn: here 1, 3
-and 5 pixels, from those whose true place lies inside the other picture, and ten times.
+and 5 pixels, from those whose true place lies inside the other image, and ten times.
 """
 
 from collections.abc import Sequence
@@ -16,15 +16,15 @@ from sdgmnet.features.match import match
 DRAWN = 200
 SEEDS = range(10)
 NEAR = (1.0, 3.0, 5.0)  # pixels
-SHOWN = 1  # which of these is drawn in pictures and ranks the pairs
+SHOWN = 1  # which of these is drawn in images and ranks the pairs
 LEAST = 4  # matches that a homography needs
 
 
 class Shown(NamedTuple):
-    """The first draw, for a picture of it."""
+    """The first draw, for an image of it."""
 
     keypoints: np.ndarray  # (n, 2) in the reference
-    nearest: np.ndarray  # (n, 2) in the other picture
+    nearest: np.ndarray  # (n, 2) in the other image
     correct: np.ndarray  # (n,) bool: within NEAR[SHOWN]
 
 
@@ -49,7 +49,7 @@ def sample(
     """Draw among reference keypoints at xy (N, 2) that are visible (N,), and look for them at their true places (N, 2).
 
     descriptors (N, D) are those of the reference; places (M, 2) and others (M, D) are keypoints and descriptors of the other
-    picture.
+    image.
     """
     draws = [draw(is_visible, seed) for seed in SEEDS]
     used = np.unique(np.concatenate(draws))

@@ -4,18 +4,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sdgmnet.contenders import Contender
-from sdgmnet.data.motorcycle import StereoPair, true_places
-from sdgmnet.features.describe import Features, describe
+from sdgmnet.data.synthetic.demo import StereoPair, true_places
+from sdgmnet.descriptors import Descriptor, describe
+from sdgmnet.features.describe import Features
 from sdgmnet.features.match import match
 
-KEYPOINTS = 2000  # a picture, strongest first
+KEYPOINTS = 2000  # an image, strongest first
 NEAR = 3.0  # pixels
 
 
 class StereoScore(NamedTuple):
     label: str
-    places: tuple[np.ndarray, np.ndarray]  # (M, 2) in each picture: mutual nearest neighbours whose true place is known
+    places: tuple[np.ndarray, np.ndarray]  # (M, 2) in each image: mutual nearest neighbours whose true place is known
     right: np.ndarray  # (M,) bool: within NEAR of it
 
     @property
@@ -23,7 +23,7 @@ class StereoScore(NamedTuple):
         return float(self.right.mean()) if len(self.right) else 0.0
 
 
-def score(contender: Contender, pair: StereoPair, keypoints: int = KEYPOINTS, near: float = NEAR) -> StereoScore:
+def score(contender: Descriptor, pair: StereoPair, keypoints: int = KEYPOINTS, near: float = NEAR) -> StereoScore:
     first, second = (describe(image, descriptor=contender, limit=keypoints) for image in (pair.left, pair.right))
     return judge(contender.label, first, second, match(first, second).pairs, pair.disparity, near)
 

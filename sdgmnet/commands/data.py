@@ -10,10 +10,10 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from sdgmnet.data.demo import read_demo
 from sdgmnet.data.download import DEFAULT_MIRROR, fetch_phototour
 from sdgmnet.data.patchset import PatchSet, is_patchset, random_test_pairs, write_test_pairs
 from sdgmnet.data.phototour import read_phototour, write_phototour
+from sdgmnet.data.synthetic.demo import read_demo
 from sdgmnet.errors import InputError
 from sdgmnet.report import deliver, print_table
 
@@ -108,11 +108,11 @@ def photos(words: list[str]) -> None:
     arguments = tyro.cli(PhotosArguments, prog="sdgmnet data photos", args=words)
     import torch
 
-    from sdgmnet.data.photos import PhotoOptions, make_patchsets
-    from sdgmnet.data.rule import Rule
-    from sdgmnet.paper.figures import draw_easy_and_hard
-    from sdgmnet.reconstruction.dense import DenseOptions
-    from sdgmnet.reconstruction.sparse import SparseOptions
+    from sdgmnet.data.photos.match_rule import Rule
+    from sdgmnet.data.photos.pipeline import PhotoOptions, make_patchsets
+    from sdgmnet.plots import draw_easy_and_hard
+    from sdgmnet.sfm.depth import DenseOptions
+    from sdgmnet.sfm.sparse import SparseOptions
 
     for name in ("keypoints", "size", "dense_size", "threads"):
         if getattr(arguments, name) < 1:
@@ -266,7 +266,7 @@ def patchset_folders(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class DemoArguments:
-    """Write the embedded patch sets, made from scikit-image's pictures: demo-train and demo-test, below --out."""
+    """Write the embedded patch sets, made from scikit-image's images: demo-train and demo-test, below --out."""
 
     out: Out
     """Folder for the two PatchSets."""

@@ -1,4 +1,4 @@
-"""`sdgmnet demo`: SDGMNet matching and learning before your eyes, from pictures that come with the installation."""
+"""`sdgmnet demo`: SDGMNet matching and learning before your eyes, from images that come with the installation."""
 
 import shutil
 import time
@@ -12,31 +12,31 @@ from rich.console import Console
 
 from sdgmnet.benchmarks import phototour as benchmark
 from sdgmnet.benchmarks import stereo
-from sdgmnet.contenders import Contender, parse_contender
-from sdgmnet.data.motorcycle import read_motorcycle
 from sdgmnet.data.sources import Sources, open_sources
+from sdgmnet.data.synthetic.demo import read_motorcycle
+from sdgmnet.descriptors import Descriptor, parse_descriptor
 from sdgmnet.encoders import SDGMNet
+from sdgmnet.engine import describe_patches
 from sdgmnet.errors import InputError
 from sdgmnet.features.draw import draw_matches
-from sdgmnet.inference import describe_patches
-from sdgmnet.paper.figures import draw_fig2, draw_patches, draw_training
+from sdgmnet.plots import draw_fig2, draw_patches, draw_training
 from sdgmnet.pretrained import ALIAS, load_encoder
 from sdgmnet.report import deliver, print_table
 from sdgmnet.training.config import TrainConfig
-from sdgmnet.training.loop import train
+from sdgmnet.training.fit import train
 
 
 @dataclass(frozen=True)
 class DemoArguments:
     """Match a stereo pair by the weights that ship; then train the full encoder from nothing. Both beside SIFT, both drawn.
 
-    Takes three to four minutes on two CPU cores. The training pictures and the test pictures are different ones. A run of
+    Takes three to four minutes on two CPU cores. The training images and the test images are different ones. A run of
     minutes needs settings of its own: small batches, learning rate 0.1, dropout 0.1, and no augmentation, since the views
-    of the pictures differ enough as they are. The rest is the paper's.
+    of the images differ enough as they are. The rest is the paper's.
     """
 
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("demo")
-    """Folder for the table and the pictures. An earlier demo's run in it is replaced."""
+    """Folder for the table and the images. An earlier demo's run in it is replaced."""
     iterations: int = 700
     """Length of the training; more is better."""
     batch_size: int = 64
@@ -63,7 +63,7 @@ def main(words: list[str]) -> None:
         f"{arguments.out}/matches.png and matches_sift.png show them. Now a net that knows nothing yet learns."
     )
     remove_earlier_run(run)
-    console.print("Cutting patches from scikit-image's pictures ...")
+    console.print("Cutting patches from scikit-image's images ...")
     sources = open_sources(config.data)
     train(config, run, sources=sources, console=console)
     console.print("Measuring on all test pairs ...")
@@ -72,14 +72,14 @@ def main(words: list[str]) -> None:
     draw_fig2(run / "angles.npz", arguments.out / "fig2.png", config.margin)
     draw_patches(sources.test[0], arguments.out / "patches.png")
     console.print(
-        f"Pictures: {arguments.out}/matches.png, training.png, fig2.png, patches.png. {time.monotonic() - began:.0f} s in all."
+        f"Images: {arguments.out}/matches.png, training.png, fig2.png, patches.png. {time.monotonic() - began:.0f} s in all."
     )
 
 
 def match_motorcycle(out: Path) -> None:
-    """Two photos of a motorcycle whose true disparity is known: a table and a picture of the matches."""
+    """Two photos of a motorcycle whose true disparity is known: a table and an image of the matches."""
     pair = read_motorcycle()
-    contenders = [parse_contender(text) for text in ("SIFT=sift", "RootSIFT=rootsift", f"SDGMNet={ALIAS}")]
+    contenders = [parse_descriptor(text) for text in ("SIFT=sift", "RootSIFT=rootsift", f"SDGMNet={ALIAS}")]
     scores = [stereo.score(contender, pair) for contender in contenders]
     header, body = stereo.table(scores)
     print_table(header, body, title="Matches of a stereo pair, right within 3 pixels")
@@ -101,10 +101,10 @@ def measure(config: TrainConfig, run: Path, sources: Sources, out: Path) -> dict
     torch.manual_seed(config.seed)
     untrained, (trained, _) = SDGMNet().eval(), load_encoder(run / "last.safetensors")
     contenders = [
-        Contender("untrained net", lambda patches: describe_patches(untrained, patches), ()),
-        parse_contender("SIFT=sift"),
-        parse_contender("RootSIFT=rootsift"),
-        Contender(f"SDGMNet, {config.iterations} iterations", lambda patches: describe_patches(trained, patches), ()),
+        Descriptor("untrained net", lambda patches: describe_patches(untrained, patches), ()),
+        parse_descriptor("SIFT=sift"),
+        parse_descriptor("RootSIFT=rootsift"),
+        Descriptor(f"SDGMNet, {config.iterations} iterations", lambda patches: describe_patches(trained, patches), ()),
     ]
     lines = benchmark.compare(contenders, sources.test)
     header, body = benchmark.table(lines)

@@ -14,30 +14,29 @@ import tyro
 from rich.console import Console
 
 from sdgmnet.commands.describe_patchset import describe_patchset
-from sdgmnet.contenders import identity
 from sdgmnet.data.patchset import is_patchset
+from sdgmnet.descriptors import as_descriptor, describe, identity
 from sdgmnet.distributed import ALONE, World, open_world
 from sdgmnet.errors import InputError
-from sdgmnet.features.describe import SIZE, as_contender, describe
+from sdgmnet.features.describe import SIZE
 from sdgmnet.features.h5 import Helper, Kind, Store, features_to_arrays, parts_folder
 from sdgmnet.features.images import read_gray
-from sdgmnet.features.own_keypoints import is_for_many, read_keypoints
-from sdgmnet.files import digest
-from sdgmnet.locks import only_worker
+from sdgmnet.features.keypoint_files import is_for_many, read_keypoints
 from sdgmnet.pretrained import ALIAS
-from sdgmnet.reconstruction.copies import find_photos, plain_name
 from sdgmnet.report import counting_bar
+from sdgmnet.sfm.photo_import import find_photos, plain_name
+from sdgmnet.storage import digest, only_worker
 
 Pictures = dict[str, Path]
 
 
 @dataclass(frozen=True)
 class DescribeArguments:
-    """Keypoints and descriptors of pictures, in an h5 file that hloc reads.
+    """Keypoints and descriptors of images, in an h5 file that hloc reads.
 
         sdgmnet describe photos -o features.h5
 
-    A folder's pictures are called by their path below it, single ones by their file name. Pictures that the file holds already
+    A folder's images are called by their path below it, single ones by their file name. Images that the file holds already
     are not described again; after an interruption of any kind, start the same command again.
 
     The patches of a PatchSet, in their order, as an array (N, D) float32:
@@ -50,37 +49,37 @@ class DescribeArguments:
     """
 
     images: tyro.conf.Positional[tuple[Path, ...]]
-    """Pictures, or folders of pictures; or one PatchSet."""
+    """Images, or folders of images; or one PatchSet."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
     """The h5 file, made or added to; of a PatchSet, the npy file."""
     descriptor: str = ALIAS
     """What describes: sdgmnet (the best weights that ship), sift, rootsift, tfeat:FILE, FILE.safetensors, RUN_FOLDER."""
     limit: int | None = None
-    """At most so many keypoints a picture, strongest first; all where it is left out."""
+    """At most so many keypoints an image, strongest first; all where it is left out."""
     upright: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Take pictures as they stand: every angle is 0, and a place that is detected gives one keypoint."""
+    """Take images as they stand: every angle is 0, and a place that is detected gives one keypoint."""
     as_stored: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Do not turn pictures as the camera's note says: hloc and COLMAP take the pixels as they lie in the file."""
+    """Do not turn images as the camera's note says: hloc and COLMAP take the pixels as they lie in the file."""
     size: int = SIZE
-    """Longest side; larger pictures are made smaller while they are worked on. Keypoints are in the picture's own pixels."""
+    """Longest side; larger images are made smaller while they are worked on. Keypoints are in the image's own pixels."""
     keypoints: Path | None = None
-    """Describe these instead of detecting any: h5 (hloc's names), or for one picture npz or text (x y sigma [angle])."""
+    """Describe these instead of detecting any: h5 (hloc's names), or for one image npz or text (x y sigma [angle])."""
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Describe pictures again that the file holds already. A file made with other options begins anew."""
+    """Describe images again that the file holds already. A file made with other options begins anew."""
 
 
 def main(words: list[str]) -> None:
     arguments = tyro.cli(DescribeArguments, prog="sdgmnet describe", args=words)
     with open_world() as world:
         if any(is_patchset(place) for place in arguments.images):
-            world.alike(lambda: check_describing_patches(arguments))
+            world.on_all_ranks(lambda: check_describing_patches(arguments))
             describe_patchset(arguments.out, arguments.images[0], arguments.descriptor, arguments.overwrite, world)
         else:
             _describe_pictures(arguments, world)
 
 
 def _describe_pictures(arguments: DescribeArguments, world: World) -> None:
-    pictures = world.alike(lambda: _pictures_of(arguments))
+    pictures = world.on_all_ranks(lambda: _pictures_of(arguments))
     describe_into(
         arguments.out,
         pictures,
@@ -101,7 +100,7 @@ def _pictures_of(arguments: DescribeArguments) -> Pictures:
         raise InputError("--limit is for keypoints that are detected: all of --keypoints are described.")
     pictures = find_pictures(arguments.images)
     if arguments.keypoints is not None and not is_for_many(arguments.keypoints) and len(pictures) > 1:
-        raise InputError(f"{arguments.keypoints} is about one picture, but {len(pictures)} are given: use an h5 file.")
+        raise InputError(f"{arguments.keypoints} is about one image, but {len(pictures)} are given: use an h5 file.")
     return pictures
 
 
@@ -110,7 +109,7 @@ def check_describing_patches(arguments: DescribeArguments) -> None:
     if len(arguments.images) != 1:
         raise InputError(f"{arguments.images[0]} or another of these is a PatchSet: describe one PatchSet at a time.")
     if options != (None, False, False, SIZE, None):
-        raise InputError("a PatchSet is described as it is: leave out what is for pictures, such as --limit or --size.")
+        raise InputError("a PatchSet is described as it is: leave out what is for images, such as --limit or --size.")
 
 
 def check_describing(limit: int | None, size: int) -> None:
@@ -123,13 +122,13 @@ def check_describing(limit: int | None, size: int) -> None:
 def find_pictures(places: Sequence[Path]) -> Pictures:
     """Name -> file. Below a folder, names are paths relative to it."""
     if not places:
-        raise InputError("give pictures, or a folder of pictures.")
+        raise InputError("give images, or a folder of images.")
     found: Pictures = {}
     for place in places:
         if place.is_dir():
             below = {plain_name(name): place / name for name in find_photos(place)}
             if not below:
-                raise InputError(f"{place} holds no pictures.")
+                raise InputError(f"{place} holds no images.")
         elif place.exists():
             below = {plain_name(place.name): place}
         else:
@@ -156,21 +155,21 @@ def describe_into(
     overwrite: bool = False,
     world: World = ALONE,
 ) -> list[str]:
-    """Describe what the file does not hold yet; the names of pictures that it holds then.
+    """Describe what the file does not hold yet; the names of images that it holds then.
 
     Of several ranks each describes its share into files of its own; the first one puts them together.
     """
-    world.demand_equal(json.dumps(sorted(pictures)), "pictures", "give all ranks the same folders")
-    contender, note = world.alike(
-        lambda: (as_contender(descriptor), _note_of(out, descriptor, limit, upright, as_stored, size, keypoints))
+    world.require_equal(json.dumps(sorted(pictures)), "pictures", "give all ranks the same folders")
+    contender, note = world.on_all_ranks(
+        lambda: (as_descriptor(descriptor), _note_of(out, descriptor, limit, upright, as_stored, size, keypoints))
     )
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
     began, counted, broken = time.perf_counter(), 0, 0
     with ExitStack() as held:
-        store = world.lead(lambda: held.enter_context(store_at(out, "features", note, overwrite=overwrite)))
+        store = world.on_rank_zero(lambda: held.enter_context(store_at(out, "features", note, overwrite=overwrite)))
         keeper: Store | Helper = Helper(out, note) if store is None else store
-        todo = world.tell([name for name in pictures if store is not None and (overwrite or name not in store)])
-        with progress(errors if world.is_first else Console(quiet=True)) as track:
+        todo = world.broadcast([name for name in pictures if store is not None and (overwrite or name not in store)])
+        with progress(errors if world.is_rank_zero else Console(quiet=True)) as track:
             for name in track(todo[world.rank :: world.size], "describing"):
                 try:
                     given = None if keypoints is None else read_keypoints(keypoints, name)
@@ -182,14 +181,14 @@ def describe_into(
                     continue
                 keeper.add(name, features_to_arrays(features))
                 counted += len(features.keypoints.xy)
-        counted, broken = (sum(numbers) for numbers in zip(*world.collect((counted, broken)), strict=True))
+        counted, broken = (sum(numbers) for numbers in zip(*world.all_gather_object((counted, broken)), strict=True))
     if store is None:
         return []
     done, before = len(todo) - broken, len(pictures) - len(todo)
     if sum(name in store for name in todo) < done:
         raise InputError(f"what other ranks described is not beside {out}: all ranks must see the same folders.")
     if not done and not before:
-        raise InputError("no picture could be described; the reasons stand above.")
+        raise InputError("no image could be described; the reasons stand above.")
     words = [f"{number_of(done, 'picture')} described ({counted} keypoints, {time.perf_counter() - began:.1f} s)"]
     words += [f"{before} in the file already"] * bool(before) + [f"{broken} left out"] * bool(broken)
     print(f"{out}: {', '.join(words)}.")

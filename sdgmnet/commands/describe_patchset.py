@@ -10,21 +10,20 @@ from typing import NamedTuple
 import numpy as np
 from rich.console import Console
 
-from sdgmnet.contenders import Contender, parse_contender
 from sdgmnet.data.patchset import PatchSet
+from sdgmnet.descriptors import Descriptor, parse_descriptor
 from sdgmnet.distributed import ALONE, World, share_of
+from sdgmnet.engine import NATIVE_CHUNK
 from sdgmnet.errors import InputError
-from sdgmnet.files import new_file
-from sdgmnet.inference import NATIVE_CHUNK
-from sdgmnet.locks import only_worker
 from sdgmnet.report import counting_bar
+from sdgmnet.storage import new_file, only_worker
 
 BLOCK = 16 * NATIVE_CHUNK  # patches in memory at once
 
 
 class Work(NamedTuple):
     patchset: PatchSet
-    contender: Contender
+    contender: Descriptor
 
 
 def describe_patchset(
@@ -36,16 +35,16 @@ def describe_patchset(
     so the result is the same to the bit.
     """
     began = time.perf_counter()
-    patchset, contender = world.alike(lambda: _opened(out, folder, descriptor, overwrite))
+    patchset, contender = world.on_all_ranks(lambda: _opened(out, folder, descriptor, overwrite))
     rows = share_of(len(patchset), world.rank, world.size, NATIVE_CHUNK)
     parts = out.with_name(f".{out.name}.parts")
     own = parts / f"rank-{world.rank}.npy"
     with ExitStack() as held:
-        world.lead(lambda: held.enter_context(_held(parts)))
+        world.on_rank_zero(lambda: held.enter_context(_held(parts)))
         with new_file(own) as part:
-            _write(part, _described(patchset, contender, rows, quiet=not world.is_first), rows.stop - rows.start)
-        world.collect(None)  # all parts are there
-        if not world.is_first:
+            _write(part, _described(patchset, contender, rows, quiet=not world.is_rank_zero), rows.stop - rows.start)
+        world.all_gather_object(None)  # all parts are there
+        if not world.is_rank_zero:
             return None
         places = [parts / f"rank-{rank}.npy" for rank in range(world.size)]
         with new_file(out) as part:
@@ -75,10 +74,10 @@ def _opened(out: Path, folder: Path, descriptor: str, overwrite: bool) -> Work:
     patchset = PatchSet.open(folder)
     if len(patchset) == 0:
         raise InputError(f"{folder} holds no patches.")
-    return Work(patchset, parse_contender(descriptor))
+    return Work(patchset, parse_descriptor(descriptor))
 
 
-def _described(patchset: PatchSet, contender: Contender, rows: slice, quiet: bool) -> Iterator[np.ndarray]:
+def _described(patchset: PatchSet, contender: Descriptor, rows: slice, quiet: bool) -> Iterator[np.ndarray]:
     with counting_bar(Console(stderr=True, quiet=quiet)) as bar:
         task = bar.add_task("describing", total=rows.stop - rows.start)
         for start in range(rows.start, rows.stop, BLOCK):

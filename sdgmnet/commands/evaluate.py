@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 import tyro
 
 from sdgmnet.benchmarks import phototour as benchmark
-from sdgmnet.contenders import Contender, parse_contender
 from sdgmnet.data.sources import open_tests
+from sdgmnet.descriptors import Descriptor, parse_descriptor
 from sdgmnet.errors import InputError
-from sdgmnet.handcrafted import SIFT_VARIANT
-from sdgmnet.paper.figures import draw_fpr
+from sdgmnet.features.sift import SIFT_VARIANT
+from sdgmnet.plots import draw_fpr
 from sdgmnet.report import deliver
 
 
@@ -19,11 +19,11 @@ from sdgmnet.report import deliver
 class PhototourArguments:
     """False positive rate at 95 % recall (FPR@95) on labelled pairs of patches: lower is better.
 
-    Contenders are sift, rootsift, tfeat:FILE, .safetensors files or run folders, each with an optional label in front:
+    Descriptors are sift, rootsift, tfeat:FILE, .safetensors files or run folders, each with an optional label in front:
 
         sdgmnet evaluate phototour sift rootsift mine=runs/liberty --data ubc -o results
 
-    A contender is not tested on a set it was trained on. A label used for several trainings gets a mean over all cells.
+    A descriptor is not tested on a set it was trained on. A label used for several trainings gets a mean over all cells.
     """
 
     contenders: tyro.conf.Positional[tuple[str, ...]]
@@ -40,7 +40,7 @@ class PhototourArguments:
 
 def phototour(words: list[str]) -> None:
     arguments = tyro.cli(PhototourArguments, prog="sdgmnet evaluate phototour", args=words)
-    contenders = parse_contenders(arguments.contenders)
+    contenders = parse_descriptors(arguments.contenders)
     patchsets = open_tests(arguments.data)
     lines = benchmark.compare(contenders, patchsets, arguments.convention)
     header, body = benchmark.table(lines)
@@ -57,17 +57,17 @@ def phototour(words: list[str]) -> None:
         )
 
 
-def parse_contenders(texts: tuple[str, ...]) -> list[Contender]:
+def parse_descriptors(texts: tuple[str, ...]) -> list[Descriptor]:
     if not texts:
         raise InputError(
-            "name at least one contender: sift, rootsift, tfeat:FILE, a .safetensors file, the folder of a run."
+            "name at least one descriptor: sift, rootsift, tfeat:FILE, a .safetensors file, the folder of a run."
         )
-    return [parse_contender(text) for text in texts]
+    return [parse_descriptor(text) for text in texts]
 
 
-def demand_labels(contenders: list[Contender]) -> None:
+def require_labels(contenders: list[Descriptor]) -> None:
     """Each its own, since lines of a table go by them."""
     labels = [one.label for one in contenders]
     repeated = sorted({label for label in labels if labels.count(label) > 1})
     if repeated:
-        raise InputError(f"two contenders are called {repeated[0]!r}: put labels in front, as in one=... two=...")
+        raise InputError(f"two descriptors are called {repeated[0]!r}: put labels in front, as in one=... two=...")

@@ -6,15 +6,15 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from sdgmnet.benchmarks.photo_sets import read_photo_sets
 from sdgmnet.benchmarks.reconstruction import BenchmarkOptions, Detector, parse_entries, run, table
 from sdgmnet.commands.data import print_aside
 from sdgmnet.commands.reconstruct import check_numbers, stages, use_threads
-from sdgmnet.data.photo_sets import read_photo_sets
 from sdgmnet.errors import InputError
-from sdgmnet.features.colmap import need_pycolmap
-from sdgmnet.paper.reconstruction_bars import draw_reconstruction
-from sdgmnet.reconstruction.model import NoModel
+from sdgmnet.plots import draw_reconstruction
 from sdgmnet.report import deliver
+from sdgmnet.sfm.colmap import need_pycolmap
+from sdgmnet.sfm.reconstruct import NoModel
 
 DEFAULT = BenchmarkOptions()
 
@@ -25,7 +25,7 @@ class Arguments:
 
         sdgmnet evaluate reconstruction sift rootsift sdgmnet --root sets -o results
 
-    Every contender describes the same keypoints of the photos at full size; all pairs are matched by mutual nearest neighbours
+    Every descriptor describes the same keypoints of the photos at full size; all pairs are matched by mutual nearest neighbours
     without ratio test, as in the paper (the official table has --ratio 0.8). Of the largest model: registered photos, points,
     observations, track length, reprojection error. The same options and threads give the same figures. A set is a folder of
     photos, or one with images/, and with keypoints/*.bin and ground_truth/ where there are such. After a stop, start the same
@@ -42,7 +42,7 @@ class Arguments:
     sets: tuple[str, ...] = ()
     """Names of the sets to use; all where none is given."""
     detector: Detector = DEFAULT.detector
-    """Whose keypoints all contenders describe where a set brings none: those of COLMAP's SIFT, as in the benchmark's own files,
+    """Whose keypoints all descriptors describe where a set brings none: those of COLMAP's SIFT, as in the benchmark's own files,
     or OpenCV's."""
     keypoints: int | None = None
     """At most so many a photo. By default 8192 places of COLMAP, the largest, many of them with several orientations; 12 000 of
@@ -100,7 +100,7 @@ def main(words: list[str]) -> None:
                 failed.append({"set": photos.name, "label": entry.label, "reason": str(error)})
                 print_aside(f"{photos.name}, {entry.label}: {error}")
     if not rows:
-        raise InputError("no contender gave a model; the reasons stand above.")
+        raise InputError("no descriptor gave a model; the reasons stand above.")
     results = {"options": asdict(options), "rows": rows, "failed": failed}
     told = f"ratio {options.ratio:g}" if options.ratio is not None else "no ratio test"
     title = f"Reconstruction ({'mutual' if options.mutual else 'one-way'} nearest neighbours, {told})"

@@ -44,7 +44,7 @@ class WeightsArguments:
         sdgmnet export weights runs/mine -o mine.safetensors
         sdgmnet export weights runs/mine -o mine --full
 
-    Half precision is refused where a number of a descriptor changes by more than 0.001; this is tried on a picture that comes
+    Half precision is refused where a number of a descriptor changes by more than 0.001; this is tried on an image that comes
     with pip install 'sdgmnet[demo]'.
     """
 

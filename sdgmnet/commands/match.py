@@ -23,40 +23,40 @@ from sdgmnet.commands.describe import (
     progress,
     store_at,
 )
-from sdgmnet.contenders import Contender
+from sdgmnet.descriptors import Descriptor, as_descriptor
 from sdgmnet.errors import InputError
 from sdgmnet.features import h5
-from sdgmnet.features.describe import SIZE, Features, as_contender, describe_keypoints, rescale, shrink
+from sdgmnet.features.describe import SIZE, Features, describe_keypoints, rescale, shrink
 from sdgmnet.features.draw import draw_matches
 from sdgmnet.features.images import read_color, read_gray
 from sdgmnet.features.keypoints import detect
 from sdgmnet.features.match import Matches, match
 from sdgmnet.features.verify import Verified, verify
-from sdgmnet.files import read_text, write_text
 from sdgmnet.pretrained import ALIAS
-from sdgmnet.reconstruction.copies import plain_name
 from sdgmnet.report import print_table
+from sdgmnet.sfm.photo_import import plain_name
+from sdgmnet.storage import read_text, write_text
 
 PAUSE = 2.0  # seconds of matching that a kill may cost
-KEPT_FEATURES = 32  # pictures whose features are kept in memory while pairs are matched
+KEPT_FEATURES = 32  # images whose features are kept in memory while pairs are matched
 
 
 @dataclass(frozen=True)
 class MatchArguments:
-    """Match two pictures, or the pictures of a folder in pairs.
+    """Match two images, or the images of a folder in pairs.
 
         sdgmnet match a.jpg b.jpg -o matches.png --verify homography
         sdgmnet match photos -o matches.h5
 
-    Two pictures give counts, times and a picture of the matches. A folder gives hloc's files: matches.h5, and beside it
+    Two images give counts, times and an image of the matches. A folder gives hloc's files: matches.h5, and beside it
     matches_pairs.txt unless --pairs is given, and features.h5 unless --features says otherwise. After an interruption,
     start the same command again.
     """
 
     images: tyro.conf.Positional[tuple[Path, ...]]
-    """Two pictures, or a folder of pictures."""
+    """Two images, or a folder of images."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
-    """The picture to draw (.png), or the h5 file of a folder's matches."""
+    """The image to draw (.png), or the h5 file of a folder's matches."""
     mutual: bool = True
     """Only pairs that are each other's nearest."""
     ratio: float | None = None
@@ -71,22 +71,22 @@ class MatchArguments:
     """What describes: sdgmnet (the best weights that ship, unless said otherwise), sift, rootsift, tfeat:FILE,
     FILE.safetensors, RUN_FOLDER."""
     limit: int | None = None
-    """At most so many keypoints a picture, strongest first; all where it is left out."""
+    """At most so many keypoints an image, strongest first; all where it is left out."""
     upright: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Take pictures as they stand: every angle is 0, and a place that is detected gives one keypoint."""
+    """Take images as they stand: every angle is 0, and a place that is detected gives one keypoint."""
     as_stored: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Do not turn pictures as the camera's note says: hloc and COLMAP take the pixels as they lie in the file."""
+    """Do not turn images as the camera's note says: hloc and COLMAP take the pixels as they lie in the file."""
     size: int | None = None
-    """Longest side, 2400 unless said otherwise; larger pictures are made smaller while they are worked on."""
+    """Longest side, 2400 unless said otherwise; larger images are made smaller while they are worked on."""
     pairs: Path | None = None
     """Of a folder: a text file, two names a line. All pairs where it is left out."""
     features: Path | None = None
-    """Of a folder: the h5 file of features. Pictures that it lacks are described as the others were and added; to the files of
+    """Of a folder: the h5 file of features. Images that it lacks are described as the others were and added; to the files of
     other programs nothing is added."""
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Match pairs again that the file holds already. A file made with other options begins anew."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Of two pictures: print JSON instead of a table."""
+    """Of two images: print JSON instead of a table."""
 
 
 def main(words: list[str]) -> None:
@@ -107,9 +107,7 @@ def main(words: list[str]) -> None:
     elif kinds == ["folder"]:
         match_folder(arguments)
     else:
-        raise InputError(
-            f"give two pictures, or one folder of pictures, not {len(kinds)} of {', '.join(kinds) or 'none'}."
-        )
+        raise InputError(f"give two images, or one folder of images, not {len(kinds)} of {', '.join(kinds) or 'none'}.")
 
 
 class Clock:
@@ -129,12 +127,12 @@ class Clock:
 
 def match_two(arguments: MatchArguments) -> None:
     if arguments.pairs or arguments.features:
-        raise InputError("--pairs and --features are for folders of pictures.")
+        raise InputError("--pairs and --features are for folders of images.")
     if arguments.out is not None and arguments.out.suffix.lower() != ".png":
-        raise InputError(f"{arguments.out}: two pictures give a picture, whose name ends in .png.")
+        raise InputError(f"{arguments.out}: two images give an image, whose name ends in .png.")
     clock = Clock()
     with clock.stage("loading the descriptor"):
-        contender = as_contender(ALIAS if arguments.descriptor is None else arguments.descriptor)
+        contender = as_descriptor(ALIAS if arguments.descriptor is None else arguments.descriptor)
     first, second = (describe_in_stages(path, contender, arguments, clock) for path in arguments.images)
     with clock.stage("matching"):
         matches = match(first, second, mutual=arguments.mutual, ratio=arguments.ratio)
@@ -160,7 +158,7 @@ def match_two(arguments: MatchArguments) -> None:
         print(f"{arguments.out} shows them.")
 
 
-def describe_in_stages(path: Path, contender: Contender, arguments: MatchArguments, clock: Clock) -> Features:
+def describe_in_stages(path: Path, contender: Descriptor, arguments: MatchArguments, clock: Clock) -> Features:
     """As `describe`, with a look at the clock between its steps."""
     with clock.stage("reading"):
         whole = read_gray(path, upright=not arguments.as_stored)
@@ -222,7 +220,7 @@ class Pair(NamedTuple):
 
 def match_folder(arguments: MatchArguments) -> None:
     if arguments.json:
-        raise InputError("--json is for two pictures.")
+        raise InputError("--json is for two images.")
     if arguments.out is None or arguments.out.suffix.lower() not in (".h5", ".hdf5"):
         raise InputError("a folder's matches go into an h5 file: give its name, as in -o matches.h5.")
     features = arguments.features or arguments.out.with_name("features.h5")
@@ -231,13 +229,13 @@ def match_folder(arguments: MatchArguments) -> None:
     pictures = find_pictures(arguments.images)
     wanted = list(combinations(pictures, 2)) if arguments.pairs is None else read_pairs(arguments.pairs, set(pictures))
     pairs = [Pair(*pair) for pair in wanted]
-    demand_distinct(pairs)
+    require_distinct(pairs)
     needed = {name for pair in pairs for name in pair}
     held = described(features, {name: pictures[name] for name in pictures if name in needed}, arguments)
-    # A pair of pictures that could not be described is left out; why was said.
+    # A pair of images that could not be described is left out; why was said.
     pairs = [pair for pair in pairs if pair.first in held and pair.second in held]
     if not pairs:
-        raise InputError(f"{arguments.images[0]} holds no two pictures to match.")
+        raise InputError(f"{arguments.images[0]} holds no two images to match.")
     note = {
         "features": h5.read_note(features),
         "stamp": h5.stamp_of(features),
@@ -276,7 +274,7 @@ def list_pairs(path: Path, pairs: list[Pair]) -> None:
 
 
 def described(features: Path, pictures: Pictures, arguments: MatchArguments) -> set[str]:
-    """The pictures of which the file holds features, after what it lacks was added in the way the others were made."""
+    """The images of which the file holds features, after what it lacks was added in the way the others were made."""
     options: dict[str, Any] = {
         "descriptor": ALIAS if arguments.descriptor is None else arguments.descriptor,
         "limit": arguments.limit,
@@ -332,20 +330,20 @@ def read_pairs(path: Path, known: set[str]) -> list[tuple[str, str]]:
         if not names:
             continue
         if len(names) != 2 or names[0] == names[1]:
-            raise InputError(f"{path}, line {number}: two different names of pictures belong there.")
+            raise InputError(f"{path}, line {number}: two different names of images belong there.")
         for name in names:
             if name not in known:
-                raise InputError(f"{path}, line {number}: the folder holds no picture named {name}.")
+                raise InputError(f"{path}, line {number}: the folder holds no image named {name}.")
         found.setdefault(frozenset(names), (names[0], names[1]))
     if not found:
         raise InputError(f"{path} holds no pairs.")
     return list(found.values())
 
 
-def demand_distinct(pairs: list[Pair]) -> None:
+def require_distinct(pairs: list[Pair]) -> None:
     """hloc's name of a pair writes a/b as a-b: two pairs may come to the same."""
     taken: dict[str, Pair] = {}
     for pair in pairs:
         other = taken.setdefault(h5.pair_name(*pair), pair)
         if other != pair:
-            raise InputError(f"{pair} and {other} have the same name in hloc's files: rename a folder or a picture.")
+            raise InputError(f"{pair} and {other} have the same name in hloc's files: rename a folder or an image.")

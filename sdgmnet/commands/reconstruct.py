@@ -15,20 +15,19 @@ from rich.progress import TaskID
 
 from sdgmnet.commands.data import Out, print_aside
 from sdgmnet.commands.match import read_pairs
-from sdgmnet.contenders import identity
+from sdgmnet.descriptors import as_descriptor, describe, identity
 from sdgmnet.errors import InputError
-from sdgmnet.features.colmap import need_pycolmap
-from sdgmnet.features.describe import Features, as_contender, describe, find_keypoints
+from sdgmnet.features.describe import Features, find_keypoints
 from sdgmnet.features.images import read_gray
-from sdgmnet.files import digest, write_json
-from sdgmnet.locks import only_worker
 from sdgmnet.pretrained import ALIAS
-from sdgmnet.reconstruction.copies import find_photos, plain_name
-from sdgmnet.reconstruction.densify import SIZE as DENSE_SIZE
-from sdgmnet.reconstruction.densify import densify
-from sdgmnet.reconstruction.model import INPUTS, ModelOptions, Photos, Place, build_model
-from sdgmnet.reconstruction.page import show_model
 from sdgmnet.report import counting_bar, print_table
+from sdgmnet.sfm.colmap import need_pycolmap
+from sdgmnet.sfm.fusion import SIZE as DENSE_SIZE
+from sdgmnet.sfm.fusion import densify
+from sdgmnet.sfm.photo_import import find_photos, plain_name
+from sdgmnet.sfm.reconstruct import INPUTS, ModelOptions, Photos, Place, build_model
+from sdgmnet.sfm.viewer import show_model
+from sdgmnet.storage import digest, only_worker, write_json
 
 CONTRAST = 0.02  # COLMAP's, at which a photo of 3000 pixels has some 20 000 keypoints
 KEYPOINTS = 12_000
@@ -44,7 +43,7 @@ class ReconstructArguments:
 
     Keypoints are detected, described and matched here; COLMAP (pip install 'sdgmnet[sfm]') verifies the matches and finds
     cameras and points. The folder then holds images/, database.db, sparse/0 (binary and text), sparse/points.ply, summary.json,
-    a picture, cloud.png, and a page to turn it in, cloud.html; COLMAP's GUI, hloc and splatting tools open it. After a stop,
+    an image, cloud.png, and a page to turn it in, cloud.html; COLMAP's GUI, hloc and splatting tools open it. After a stop,
     start the same command again.
     """
 
@@ -105,7 +104,7 @@ def main(words: list[str]) -> None:
         threads=arguments.threads,
     )
     use_threads(arguments.threads)
-    contender = as_contender(arguments.descriptor)
+    contender = as_descriptor(arguments.descriptor)
 
     def describe_photo(name: str, path: Path) -> Features:
         gray = read_gray(path, upright=False)

@@ -7,12 +7,12 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from sdgmnet.distributed import is_first_process
+from sdgmnet.distributed import is_rank_zero_process
 from sdgmnet.errors import InputError
-from sdgmnet.loss.named import own_file
-from sdgmnet.paper.figures import draw_fig2, draw_training
+from sdgmnet.loss.registry import own_file
+from sdgmnet.plots import draw_fig2, draw_training
 from sdgmnet.training.config import TrainConfig
-from sdgmnet.training.loop import train
+from sdgmnet.training.fit import train
 from sdgmnet.training.recipes import Preset, settings_of
 
 
@@ -20,7 +20,7 @@ from sdgmnet.training.recipes import Preset, settings_of
 class TrainArguments:
     """Train a descriptor on matching pairs of patches: Algorithm 1 of the paper, its settings as defaults.
 
-    A run is a folder: config.json, log.jsonl, checkpoints/, best.safetensors, last.safetensors, results.json and pictures.
+    A run is a folder: config.json, log.jsonl, checkpoints/, best.safetensors, last.safetensors, results.json and images.
     Stop it with Ctrl-C and go on with --resume, to the same bits as if it had never stopped.
 
     The paper's full run on Liberty:
@@ -68,7 +68,7 @@ def main(words: list[str]) -> None:
     default = _saved(words) or TrainArguments(tyro.MISSING, config=recipe)
     arguments = tyro.cli(TrainArguments, prog="sdgmnet train", args=words, default=default)
     train(arguments.config, arguments.out, resume=arguments.resume, console=Console(stderr=True))
-    if not is_first_process():
+    if not is_rank_zero_process():
         return
     config = arguments.config
     draw_training(arguments.out / "log.jsonl", arguments.out / "training.png")

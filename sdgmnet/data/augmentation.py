@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sdgmnet.data.patchset import PATCH_SIDE
-from sdgmnet.resampling import resample_matrix
+from sdgmnet.engine import resample_matrix
 
 Augmentation = Literal["none", "paper", "strong", "hardnet", "hynet", "cdfdesc"]
 
@@ -40,7 +40,7 @@ STRONG = Ranges(math.radians(18), 0.65, 0.77, 1.3)
 class Geometry(NamedTuple):
     """Random geometry of B patches."""
 
-    turn: np.ndarray  # (B,) radians, counter-clockwise on the picture
+    turn: np.ndarray  # (B,) radians, counter-clockwise on the image
     crop: np.ndarray  # (B, 4) top, left, height, width in pixels of the 64 x 64 patch
 
 

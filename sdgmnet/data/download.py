@@ -25,11 +25,10 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from sdgmnet.arrays import PLAIN
 from sdgmnet.data.patchset import PatchSet, is_patchset
 from sdgmnet.data.phototour import PATCH_COUNTS, check_patch_count, is_phototour, read_phototour
 from sdgmnet.errors import InputError
-from sdgmnet.files import new_folder, read_json, write_json
+from sdgmnet.storage import PLAIN, new_folder, read_json, write_json
 
 DEFAULT_MIRROR = "https://cmp.felk.cvut.cz/~mishkdmy/datasets/BrownPhotoTour"
 # The archives that do not lie at <name>.zip below the mirror.

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from sdgmnet.arrays import reason_of
 from sdgmnet.errors import InputError
-from sdgmnet.files import demand_plain, is_plain_name, new_file, new_folder, read_json, write_json
+from sdgmnet.storage import is_plain_name, new_file, new_folder, read_json, reason_of, require_plain, write_json
 
 PATCH_SIDE = 64
 FORMAT = "sdgmnet-patchset-1"
@@ -150,7 +149,7 @@ def map_array(path: Path) -> np.ndarray:
     if not path.exists():
         raise InputError(f"{path} is missing: the PatchSet is incomplete; build it again.")
     try:
-        demand_plain(path)
+        require_plain(path)
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(array, np.ndarray):
             raise ValueError("not one array")
@@ -206,27 +205,23 @@ def together(patchset: PatchSet) -> np.ndarray:
     has_images = observations is not None and "image" in (observations.dtype.names or ())
     if origin.get("one_image_a_batch"):
         if observations is None or not has_images:
-            raise InputError(
-                f"PatchSet {patchset.name!r} does not say which picture its patches are of: make it again."
-            )
+            raise InputError(f"PatchSet {patchset.name!r} does not say which image its patches are of: make it again.")
         return image_numbers(patchset)
     images = origin.get("images")
     if origin.get("source") == "photos" and images and observations is not None and has_images:
         seen = image_numbers(patchset)
         if not isinstance(images, list) or (len(seen) and not 0 <= seen.min() <= seen.max() < len(images)):
-            raise InputError(
-                f"PatchSet {patchset.name!r} names pictures that its set.json does not list: make it again."
-            )
+            raise InputError(f"PatchSet {patchset.name!r} names images that its set.json does not list: make it again.")
         _, model = np.unique([str(name).split("/")[0] for name in images], return_inverse=True)
         return model[seen]
     return np.zeros(len(patchset), dtype=np.int64)
 
 
 def image_numbers(patchset: PatchSet) -> np.ndarray:
-    """Of each patch (N,), the number of the picture it is cut from."""
+    """Of each patch (N,), the number of the image it is cut from."""
     numbers = np.asarray(patchset.observations["image"])  # type: ignore[index]  # the caller looked
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-        raise InputError(f"PatchSet {patchset.name!r} does not number the pictures of its patches: make it again.")
+        raise InputError(f"PatchSet {patchset.name!r} does not number the images of its patches: make it again.")
     return numbers.astype(np.int64)
 
 
@@ -234,7 +229,7 @@ def random_test_pairs(patchset: PatchSet, count: int, seed: int = 0) -> np.ndarr
     """Balanced verification pairs in the PhotoTour sense: (count, 3) with half matching, half of different points.
 
     Matching pairs are two different patches of one point; non-matching ones are patches of two points that do not conflict, of
-    one picture where pictures show the same things.
+    one image where images show the same things.
     Fewer come back where the set has hardly more than `count` distinct pairs.
     """
     rng = np.random.default_rng([seed, 0x7E57])

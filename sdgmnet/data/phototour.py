@@ -20,7 +20,7 @@ from rich.progress import track
 
 from sdgmnet.data.patchset import PATCH_SIDE, PatchSet, is_patchset, write_patchset
 from sdgmnet.errors import InputError
-from sdgmnet.files import demand_plain, new_folder
+from sdgmnet.storage import new_folder, require_plain
 
 PATCH_COUNTS = {
     "liberty": 450092,
@@ -198,7 +198,7 @@ def read_test_pairs(matches: Path, point_id: np.ndarray) -> np.ndarray:
 def read_integers(path: Path, columns: int) -> np.ndarray:
     """A text of whitespace-separated integers, at least `columns` in every row, as (rows, columns or more) int64."""
     try:
-        demand_plain(path)
+        require_plain(path)
         with warnings.catch_warnings():
             # numpy only warns when it reads 1.5 as an integer.
             warnings.simplefilter("error")
@@ -259,7 +259,7 @@ def _listed(names: list[str]) -> str:
 def read_bitmap(path: Path) -> np.ndarray:
     """One bitmap as its 256 patches, (256, 64, 64) uint8."""
     try:
-        demand_plain(path)
+        require_plain(path)
         with open(path, "rb") as stream:
             problem = bitmap_problem(stream.read(34), path.stat().st_size)
             if problem:

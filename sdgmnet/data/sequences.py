@@ -6,13 +6,13 @@ from typing import NamedTuple
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.files import read_text
+from sdgmnet.storage import read_text
 
 SUFFIXES = (".png", ".ppm", ".pgm", ".jpg", ".jpeg")
 
 
 class ImageSequence(NamedTuple):
-    """A reference picture and others of the same plane, with the homographies that lead from it to each of them."""
+    """A reference image and others of the same plane, with the homographies that lead from it to each of them."""
 
     name: str
     reference: Path
@@ -26,14 +26,14 @@ def read_sequences(root: Path | str) -> list[ImageSequence]:
 
 
 def sequence_folders(root: Path | str) -> list[Path]:
-    """Folders of sequences below `root` (or `root` itself), by name: those with a picture 1 or a homography from it."""
+    """Folders of sequences below `root` (or `root` itself), by name: those with an image 1 or a homography from it."""
     root = Path(root)
     if not root.is_dir():
         raise InputError(f"{root} is not a folder: give the folder that holds the sequences.")
     folders = [folder for folder in sorted((root, *root.iterdir())) if folder.is_dir() and _is_sequence(folder)]
     if not folders:
         raise InputError(
-            f"{root} holds no sequence: a sequence is a folder with pictures 1.png, 2.png ... and files H_1_2 ..."
+            f"{root} holds no sequence: a sequence is a folder with images 1.png, 2.png ... and files H_1_2 ..."
         )
     return folders
 
@@ -43,7 +43,7 @@ def _is_sequence(folder: Path) -> bool:
 
 
 def read_sequence(folder: Path) -> ImageSequence:
-    """The sequence of a folder. Its pictures are looked for, not opened."""
+    """The sequence of a folder. Its images are looked for, not opened."""
     pictures: list[Path] = []
     while (picture := _picture(folder, len(pictures) + 1)) is not None:
         pictures.append(picture)
@@ -53,14 +53,14 @@ def read_sequence(folder: Path) -> ImageSequence:
     )
     if last_picture > missing:
         raise InputError(
-            f"{folder} holds picture {last_picture} but not picture {missing}: number the pictures without gaps."
+            f"{folder} holds image {last_picture} but not image {missing}: number the images without gaps."
         )
     if last_homography >= missing:
         raise InputError(
-            f"{folder} holds H_1_{last_homography} but not picture {missing}: add the picture or remove the homography."
+            f"{folder} holds H_1_{last_homography} but not image {missing}: add the image or remove the homography."
         )
     if len(pictures) == 1:
-        raise InputError(f"{folder} holds one picture only: a sequence needs {folder.name}/2.png and H_1_2 at least.")
+        raise InputError(f"{folder} holds one image only: a sequence needs {folder.name}/2.png and H_1_2 at least.")
     homographies = tuple(read_homography(folder / f"H_1_{number}") for number in range(2, missing))
     return ImageSequence(folder.resolve().name, pictures[0], tuple(pictures[1:]), homographies)
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from sdgmnet.data.demo import read_demo
 from sdgmnet.data.patchset import PatchSet, is_patchset, random_test_pairs, scene_of
 from sdgmnet.data.phototour import is_phototour, read_phototour
+from sdgmnet.data.synthetic.demo import read_demo
 from sdgmnet.errors import InputError
 
 DRAWN_PAIRS = 5000  # for a held-out set that comes without test pairs
@@ -18,7 +18,7 @@ class Sources(NamedTuple):
 
 
 def open_sources(data: Sequence[str], holdout: Sequence[str] = (), progress: bool = False) -> Sources:
-    """The sets to train on and the held-out ones, by the sets' names. The demo's test pictures are always held out.
+    """The sets to train on and the held-out ones, by the sets' names. The demo's test images are always held out.
 
     Other sets of a held-out scene, such as synthetic views of its photos, are not trained on either.
     """
@@ -48,7 +48,7 @@ def open_patchsets(data: Sequence[str], progress: bool = False) -> list[PatchSet
 
 
 def open_tests(data: Sequence[str], progress: bool = False) -> list[PatchSet]:
-    """The sets to evaluate on, each with test pairs; `demo` means its test pictures."""
+    """The sets to evaluate on, each with test pairs; `demo` means its test images."""
     found = open_patchsets(data, progress)
     return [with_pairs(one) for one in found if not (one.name == "demo-train" and "demo" in data)]
 

@@ -5,7 +5,7 @@ A byte holds `rint(256 x) + 128`, cut at 0 and 255: x from -1/2 to 127/256 in st
 apart can be compared; differences of bytes are 256 times those of descriptors, so that distances of bytes rank alike.
 
 Fewer dimensions: the principal axes of the descriptors' second moment. Their mean is left in, as it is cosines that must be
-kept: of the nearest neighbours between four pairs of real pictures, described with what `make demo` learns, 64 axes kept
+kept: of the nearest neighbours between four pairs of real images, described with what `make demo` learns, 64 axes kept
 99.8 %, and with the mean taken out 96.1 %. The axes are then turned by a fixed rotation, which no cosine sees, so that every
 number is of the same size and fits the bytes' scale. (Bytes alone kept 99.2 %, both 99.1 %. RootSIFT: bytes 98.5 %, 64 axes
 93.7 %.)
@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from sdgmnet.errors import InputError
-from sdgmnet.files import new_file
+from sdgmnet.storage import new_file
 
 SCALE, MIDDLE = 256, 128
 
@@ -42,7 +42,7 @@ def from_bytes(stored: np.ndarray) -> np.ndarray:
 
 
 def fit_projection(descriptors: np.ndarray, dimensions: int = 64) -> Projection:
-    """The axes that keep most of unit descriptors (N, D), some thousands of them and from many pictures."""
+    """The axes that keep most of unit descriptors (N, D), some thousands of them and from many images."""
     check_unit(descriptors)
     count, size = descriptors.shape
     if not 0 < dimensions <= size:

@@ -1,4 +1,4 @@
-"""Two pictures side by side, with lines between what matches."""
+"""Two images side by side, with lines between what matches."""
 
 from pathlib import Path
 
@@ -8,12 +8,12 @@ import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from sdgmnet.files import new_file
+from sdgmnet.storage import new_file
 
-HEIGHT = 900  # pixels of the two pictures, as they are shown
+HEIGHT = 900  # pixels of the two images, as they are shown
 WIDEST = 2400  # pixels of both
 GAP = 16
-LINES = 150  # drawn at most, evenly spread: more hide the pictures; every match has its dots
+LINES = 150  # drawn at most, evenly spread: more hide the images; every match has its dots
 DPI = 150
 OUTLIER = "#d62728"
 
@@ -27,9 +27,9 @@ def draw_matches(
     *,
     show_outliers: bool = True,
 ) -> None:
-    """A PNG of both pictures whole, (H, W) or (H, W, 3) uint8 in RGB, and lines between `places` (M, 2) that match.
+    """A PNG of both images whole, (H, W) or (H, W, 3) uint8 in RGB, and lines between `places` (M, 2) that match.
 
-    Colours go with the place in the first picture, so that a line can be followed and one that leads elsewhere stands out.
+    Colours go with the place in the first image, so that a line can be followed and one that leads elsewhere stands out.
     What is no inlier is faint and below the others, or hidden.
     """
     scales = fitting_scales([image.shape[:2] for image in images])
@@ -83,7 +83,7 @@ def resize(image: np.ndarray, scale: float) -> np.ndarray:
 
 
 def spread(ends: np.ndarray, count: int) -> np.ndarray:
-    """Indices of at most `count` lines, far from each other in the first picture."""
+    """Indices of at most `count` lines, far from each other in the first image."""
     if len(ends) <= count:
         return np.arange(len(ends))
     points = ends[:, 0]

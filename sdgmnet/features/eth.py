@@ -11,7 +11,7 @@ import numpy as np
 
 from sdgmnet.errors import InputError
 from sdgmnet.features.keypoints import Keypoints
-from sdgmnet.files import new_file, read_bytes
+from sdgmnet.storage import new_file, read_bytes
 
 BETWEEN = "---"  # the two names of a pair
 
@@ -72,7 +72,7 @@ def matches_path(folder: Path, first: str, second: str) -> Path:
 
 
 def read_matches(folder: Path, first: str, second: str) -> np.ndarray | None:
-    """(M, 2) int64 of two pictures, whichever stands first in the file's name; None where there is no such file."""
+    """(M, 2) int64 of two images, whichever stands first in the file's name; None where there is no such file."""
     for turned, names in enumerate(((first, second), (second, first))):
         path = matches_path(folder, *names)
         if path.is_file():

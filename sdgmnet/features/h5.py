@@ -20,12 +20,11 @@ from typing import Any, Literal
 import h5py
 import numpy as np
 
-from sdgmnet.arrays import demand_bounded, reason_of
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import Features
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.match import Matches
-from sdgmnet.files import demand_plain, is_disk_full, new_file, parse_json
+from sdgmnet.storage import is_disk_full, new_file, parse_json, reason_of, require_bounded, require_plain
 
 Kind = Literal["features", "matches"]
 MARK = {"features": "keypoints", "matches": "matches0"}  # the array that makes a group one of features, or of matches
@@ -69,7 +68,7 @@ class Store:
     def _begin(self, overwrite: bool) -> None:
         """What is there already, in the file and from a process that did not come to its end."""
         if self.path.exists():
-            self._demand_ours()
+            self._require_ours()
         sources = [self.path] if self.path.exists() else []
         sources += self._left_over()
         others = [note for source in sources if (note := read_note(source)) not in (None, self.note)]
@@ -93,7 +92,7 @@ class Store:
         if self.written:
             self.merge()
 
-    def _demand_ours(self) -> None:
+    def _require_ours(self) -> None:
         """A file of another kind or of another program's is not added to, and not begun anew."""
         other: Kind = "matches" if self.kind == "features" else "features"
         if names_in(self.path, other):
@@ -136,7 +135,7 @@ class Store:
             keeps = self.path.exists() and not self.is_anew
             if replaced:
                 self.stamp = uuid.uuid4().hex
-            demand_room(self.path, ([self.path] if keeps else []) + self.written)
+            require_room(self.path, ([self.path] if keeps else []) + self.written)
             with new_file(self.path) as part:
                 if keeps and not replaced:
                     shutil.copyfile(self.path, part)
@@ -205,7 +204,7 @@ def parts_folder(path: Path) -> Path:
     return path.with_name(f".{path.name}.parts")
 
 
-def demand_room(path: Path, parts: list[Path]) -> None:
+def require_room(path: Path, parts: list[Path]) -> None:
     """That the disk takes all of them together once more: HDF5 crashes where it is full."""
     needed = sum(part.stat().st_size for part in parts) + ROOM
     if shutil.disk_usage(path.parent).free < needed:
@@ -240,7 +239,7 @@ def copy_groups(source: Path, target: h5py.File, names: Any) -> None:
 @contextmanager
 def opened(path: Path) -> Iterator[h5py.File]:
     try:
-        demand_plain(path)
+        require_plain(path)
         file = h5py.File(path, "r")
     except FileNotFoundError:
         raise InputError(f"{path} does not exist.") from None
@@ -289,7 +288,7 @@ def arrays_of(path: Path, group: h5py.Group) -> dict[str, np.ndarray]:
         if found.external or found.is_virtual:
             raise InputError(f"{path}: {group.name}/{key} lies in another file: such files are not followed.")
         # A chunk is unpacked as a whole, however little of it belongs to the array.
-        demand_bounded(path, max(found.nbytes, math.prod(found.chunks or ()) * found.dtype.itemsize))
+        require_bounded(path, max(found.nbytes, math.prod(found.chunks or ()) * found.dtype.itemsize))
         arrays[key] = np.asarray(found)
     return arrays
 
@@ -334,7 +333,7 @@ def said(note: str) -> str:
 
 
 def names_in(path: Path, kind: Kind = "features") -> list[str]:
-    """Names of the pictures, or pairs of pictures, that the file holds."""
+    """Names of the images, or pairs of images, that the file holds."""
     names = []
 
     def visit(name: str, found: h5py.Group | h5py.Dataset) -> None:
@@ -360,7 +359,7 @@ def features_to_arrays(features: Features) -> dict[str, np.ndarray]:
 
 
 def read_features(path: Path | str, name: str) -> Features:
-    """Of one picture. Files of hloc's own are read too: where there are no scales or angles, they are 1 and 0."""
+    """Of one image. Files of hloc's own are read too: where there are no scales or angles, they are 1 and 0."""
     with opened(Path(path)) as file:
         group = group_at(Path(path), file, name)
         arrays = {} if group is None else arrays_of(Path(path), group)
@@ -371,15 +370,15 @@ def read_features(path: Path | str, name: str) -> Features:
         raise InputError(
             f"{path}: {name} has keypoints {arrays['keypoints'].shape} and descriptors {descriptors.shape[::-1]}."
         )
-    demand_numbers(path, name, arrays)
+    require_numbers(path, name, arrays)
     if descriptors.dtype.kind == "f":
         descriptors = descriptors.astype(np.float32, copy=False)
     width, height = (int(side) for side in arrays["image_size"])
     return Features(arrays_to_keypoints(arrays), descriptors, (width, height))
 
 
-def demand_numbers(path: Path | str, name: str, arrays: Arrays) -> None:
-    """Of features: as many of each as there are keypoints, finite, and a size that a picture can have."""
+def require_numbers(path: Path | str, name: str, arrays: Arrays) -> None:
+    """Of features: as many of each as there are keypoints, finite, and a size that an image can have."""
     count, size = len(np.atleast_1d(arrays["keypoints"])), arrays["image_size"]
     shapes = {key: arrays[key].shape == (count,) for key in ("scales", "oris", "scores") if key in arrays}
     shapes["keypoints"] = arrays["keypoints"].ndim == 2 and arrays["keypoints"].shape[1] >= 2
@@ -406,7 +405,7 @@ def pair_name(first: str, second: str) -> str:
 
 
 def matches_to_arrays(matches: Matches, count: int) -> dict[str, np.ndarray]:
-    """As hloc keeps them: for each of the first picture's `count` keypoints, its match in the second or -1, and a score.
+    """As hloc keeps them: for each of the first image's `count` keypoints, its match in the second or -1, and a score.
 
     The score is hloc's for nearest neighbours, the mean of 1 and the cosine, taken from the distance of unit descriptors.
     """
@@ -419,7 +418,7 @@ def matches_to_arrays(matches: Matches, count: int) -> dict[str, np.ndarray]:
 
 
 def read_matches(path: Path | str, first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs (M, 2) int64 of keypoints of the first and the second picture, and their scores, whichever way they are kept."""
+    """Pairs (M, 2) int64 of keypoints of the first and the second image, and their scores, whichever way they are kept."""
     with opened(Path(path)) as file:
         for turned, name in enumerate((pair_name(first, second), pair_name(second, first))):
             if (group := group_at(Path(path), file, name)) is not None:
@@ -434,9 +433,7 @@ def read_matches(path: Path | str, first: str, second: str) -> tuple[np.ndarray,
                 ):
                     raise InputError(f"{path}: the matches of {first} and {second} are not as hloc keeps them.")
                 if (found.astype(np.float64) >= 2**31).any():
-                    raise InputError(
-                        f"{path}: the matches of {first} and {second} name keypoints beyond any picture's."
-                    )
+                    raise InputError(f"{path}: the matches of {first} and {second} name keypoints beyond any image's.")
                 kept = np.flatnonzero(found >= 0)
                 pairs = np.column_stack([kept, found[kept]]).astype(np.int64)
                 return pairs[:, ::-1] if turned else pairs, scores[kept]

@@ -1,4 +1,4 @@
-"""Files -> pictures, one way for all: gray, upright as the camera's note says, one sentence where a file is no picture."""
+"""Files -> images, one way for all: gray, upright as the camera's note says, one sentence where a file is no image."""
 
 import re
 from collections.abc import Iterator
@@ -9,18 +9,18 @@ import cv2
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.files import read_bytes
+from sdgmnet.storage import read_bytes
 
 PORTABLE = rb"P([56])(?:\s+(?:#[^\n]{0,999}\n){0,99})(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})\s"  # header of PPM and PGM
 MOST_PIXELS = 2**28  # 268 megapixels: beyond any camera, and a bound on what a few bytes can make us allocate
 
 
 class Unreadable(ValueError):
-    """Why a file is no picture, to follow its name in a sentence."""
+    """Why a file is no image, to follow its name in a sentence."""
 
 
 def read_gray(path: Path | str, *, upright: bool = True) -> np.ndarray:
-    """(H, W) uint8, turned as EXIF says; `upright=False` for pictures whose pixels are to be taken as they are stored."""
+    """(H, W) uint8, turned as EXIF says; `upright=False` for images whose pixels are to be taken as they are stored."""
     return _read_bytes(Path(path), cv2.IMREAD_GRAYSCALE, upright)
 
 
@@ -37,7 +37,7 @@ def _read_bytes(path: Path, mode: int, upright: bool) -> np.ndarray:
 
 
 def read_eight_bits(path: Path, flags: int) -> np.ndarray:
-    """As `read_picture`, uint8 by all the bits that a deeper picture uses: OpenCV alone would take the upper eight of 16."""
+    """As `read_image`, uint8 by all the bits that a deeper image uses: OpenCV alone would take the upper eight of 16."""
     picture = read_picture(path, flags | cv2.IMREAD_ANYDEPTH)
     if picture.dtype == np.uint16:
         return eight_bits(picture)
@@ -51,7 +51,7 @@ def eight_bits(pixels: np.ndarray) -> np.ndarray:
 
 
 def read_picture(path: Path, flags: int) -> np.ndarray:
-    """A whole picture by OpenCV's reading flags, or Unreadable."""
+    """A whole image by OpenCV's reading flags, or Unreadable."""
     try:
         content = read_bytes(path)  # OpenCV's own reader fails on some names
     except OSError as error:
@@ -62,7 +62,7 @@ def read_picture(path: Path, flags: int) -> np.ndarray:
         raise Unreadable("is cut off")
     pixels = declared_pixels(content)
     if not pixels:  # other decoders take memory before they look at the file, or write files of their own
-        raise Unreadable("is not a picture of a kind that is read (JPEG, PNG, TIFF, WebP, BMP, PPM, PGM)")
+        raise Unreadable("is not an image of a kind that is read (JPEG, PNG, TIFF, WebP, BMP, PPM, PGM)")
     if pixels > MOST_PIXELS:
         raise Unreadable(
             f"says that it has {pixels / 1e6:.0f} megapixels, more than the {MOST_PIXELS / 1e6:.0f} that are read"
@@ -72,7 +72,7 @@ def read_picture(path: Path, flags: int) -> np.ndarray:
     except cv2.error:
         picture = None
     if picture is None:
-        raise Unreadable("is not a picture that can be decoded")
+        raise Unreadable("is not an image that can be decoded")
     return picture
 
 
@@ -102,7 +102,7 @@ def _product(content: bytes, at: int, order: Literal["big", "little"], size: int
 
 
 def _pixels_of_webp(content: bytes) -> int:
-    """By its first chunk: a canvas, or a picture with fourteen bits a side, lossless or not."""
+    """By its first chunk: a canvas, or an image with fourteen bits a side, lossless or not."""
     kind = content[12:16]
     if kind == b"VP8X":
         width, height = (1 + int.from_bytes(content[at : at + 3], "little") for at in (24, 27))
@@ -165,7 +165,7 @@ def is_cut_off(content: bytes) -> bool:
         if content[place] != 0xFF:
             return False  # no JPEG that we can follow: the decoder shall judge
         mark = content[place + 1]
-        if mark == 0xDA:  # the picture itself begins; an end mark before it is that of a thumbnail
+        if mark == 0xDA:  # the image itself begins; an end mark before it is that of a thumbnail
             return content.find(b"\xff\xd9", place) < 0
         if mark == 0xFF:  # a byte that fills
             place += 1

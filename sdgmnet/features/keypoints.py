@@ -1,7 +1,7 @@
 """Image -> keypoints: OpenCV's difference-of-Gaussians detector, as plain arrays.
 
 The package's one convention: pixel centres at integers, x to the right, y down; angles in radians, clockwise as seen on the
-picture, so that the direction of angle t is (cos t, sin t) in (x, y); sigma is the scale in pixels (OpenCV's size is 2 sigma).
+image, so that the direction of angle t is (cos t, sin t) in (x, y); sigma is the scale in pixels (OpenCV's size is 2 sigma).
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ def detect(
 
     contrast: that a blob must have, in OpenCV's measure; COLMAP's usual threshold is 0.02, which finds several times as many.
     A place with several dominant orientations gives several keypoints, as OpenCV does; with `upright` every angle is 0 and a
-    place gives one. The order is a function of the picture alone: OpenCV's own order depends on its threads.
+    place gives one. The order is a function of the image alone: OpenCV's own order depends on its threads.
     """
     found = opencv_sift(contrast).detect(image, None)
     rows = np.array([(*k.pt, k.size / 2, np.deg2rad(k.angle), k.response) for k in found], dtype=np.float64).reshape(
@@ -55,10 +55,10 @@ def detect(
 def to_opencv(keypoints: Keypoints, highest_octave: int = 20) -> list[cv2.KeyPoint]:
     """OpenCV's own keypoints. The pyramid level, which its SIFT reads, is the one whose scale is nearest to sigma.
 
-    highest_octave: the last that the picture has; its SIFT fails beyond.
+    highest_octave: the last that the image has; its SIFT fails beyond.
     """
     level = np.rint(3 * np.log2(keypoints.sigma / 1.6)).astype(int)  # three levels an octave, counted from sigma 1.6
-    octave = np.clip((level - 1) // 3, -1, highest_octave)  # OpenCV's first octave is the doubled picture
+    octave = np.clip((level - 1) // 3, -1, highest_octave)  # OpenCV's first octave is the doubled image
     layer = np.clip(level - 3 * octave, 1, 3)
     packed = (octave & 255) | (layer << 8)
     angle, size = np.rad2deg(keypoints.angle) % 360, 2 * keypoints.sigma

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 
+from sdgmnet.encoders import Encoder, SDGMNet
 from sdgmnet.errors import InputError
-from sdgmnet.features.describe import Descriptor, as_bytes, as_contender, describe_keypoints
+from sdgmnet.features.describe import Descriptor, as_bytes, describe_keypoints, descriptor_of
 from sdgmnet.features.keypoints import detect, from_opencv, to_opencv
-from sdgmnet.pretrained import ALIAS
 
 CvKeypoints = tuple[cv2.KeyPoint, ...]
 
@@ -21,17 +21,20 @@ CvKeypoints = tuple[cv2.KeyPoint, ...]
 class OpenCVFeatures:
     """DoG keypoints and their descriptors behind OpenCV's names.
 
-    Pictures are (H, W), or (H, W, 3) and (H, W, 4) in OpenCV's BGR. A keypoint's `size` is read as SIFT means it, twice its
+    Images are (H, W), or (H, W, 3) and (H, W, 4) in OpenCV's BGR. A keypoint's `size` is read as SIFT means it, twice its
     sigma: the patch spans six sizes. Detectors that mean the patch itself (ORB, BRISK) want `size / 6`.
 
     Args:
-        descriptor: a contender, such as "sdgmnet", "rootsift" or the path of own weights; or an encoder.
+        descriptor: a descriptor, such as "sdgmnet", "rootsift" or the path of own weights; or an encoder.
         limit: detect at most so many keypoints, by response.
-        upright: take the picture as it stands: every angle is 0, and a place gives one keypoint.
+        upright: take the image as it stands: every angle is 0, and a place gives one keypoint.
     """
 
-    def __init__(self, descriptor: Descriptor = ALIAS, *, limit: int | None = None, upright: bool = False) -> None:
-        self.contender = as_contender(descriptor)
+    def __init__(
+        self, descriptor: Descriptor | Encoder | None = None, *, limit: int | None = None, upright: bool = False
+    ) -> None:
+        descriptor = SDGMNet.from_pretrained() if descriptor is None else descriptor
+        self.contender = descriptor if isinstance(descriptor, Descriptor) else descriptor_of(descriptor)
         self.limit, self.upright = limit, upright
         self.size = self.contender.describe(np.zeros((1, 64, 64), dtype=np.uint8)).shape[1]
 
@@ -42,7 +45,7 @@ class OpenCVFeatures:
         if mask is not None:
             if mask.shape != gray.shape or mask.dtype != np.uint8:
                 raise InputError(
-                    f"a mask is uint8 and as large as the picture, {gray.shape}, not {mask.dtype} {mask.shape}."
+                    f"a mask is uint8 and as large as the image, {gray.shape}, not {mask.dtype} {mask.shape}."
                 )
             column, row = np.floor(found.xy + 0.5).astype(int).T
             found = found.select(mask[row.clip(0, len(mask) - 1), column.clip(0, mask.shape[1] - 1)] != 0)
@@ -84,11 +87,11 @@ class OpenCVFeatures:
 
 
 def gray_of_bgr(image: np.ndarray) -> np.ndarray:
-    """(H, W) uint8 of a picture as OpenCV holds it."""
+    """(H, W) uint8 of an image as OpenCV holds it."""
     image = np.asarray(image)
     channels = image.shape[2] if image.ndim == 3 else 1
     if image.ndim not in (2, 3) or channels not in (1, 3, 4) or 0 in image.shape:
-        raise InputError(f"a picture is an array (H, W), or (H, W, 3) in BGR, not {image.shape}.")
+        raise InputError(f"an image is an array (H, W), or (H, W, 3) in BGR, not {image.shape}.")
     pixels = as_bytes(image)
     if channels == 1:
         return pixels.reshape(image.shape[:2])

@@ -16,14 +16,14 @@ from sdgmnet.errors import InputError
 from sdgmnet.features.keypoints import Keypoints
 
 SIDE_IN_SIGMAS = 12.0
-ROWS = 16384  # of the tall picture in which OpenCV gets patches one below the other; it takes 32766 at most
+ROWS = 16384  # of the tall image in which OpenCV gets patches one below the other; it takes 32766 at most
 LARGEST = 32766
 
 
 def local_frames(keypoints: Keypoints) -> Tensor:
     """kornia's local affine frames (1, N, 2, 3): the patch is the square [-1, 1]^2 seen through the frame.
 
-    The first column is the patch's x axis in the picture. With angles clockwise on a picture whose y points down this is the
+    The first column is the patch's x axis in the image. With angles clockwise on an image whose y points down this is the
     ordinary rotation matrix; kornia's own helper takes the angle the other way round.
     """
     half_side = keypoints.sigma * SIDE_IN_SIGMAS / 2
@@ -33,9 +33,9 @@ def local_frames(keypoints: Keypoints) -> Tensor:
 
 
 def cut_patches(image: np.ndarray, keypoints: Keypoints, side: int = 64) -> np.ndarray:
-    """Patches (N, side, side) uint8 of a gray image (H, W) uint8. What lies outside the picture repeats its border.
+    """Patches (N, side, side) uint8 of a gray image (H, W) uint8. What lies outside the image repeats its border.
 
-    Each is read from the level of the pyramid on which its cells are one to two pixels wide, or from the picture itself.
+    Each is read from the level of the pyramid on which its cells are one to two pixels wide, or from the image itself.
     """
     return _read(image, local_frames(keypoints)[0].numpy(), keypoints.sigma * SIDE_IN_SIGMAS / side, side)
 
@@ -43,7 +43,7 @@ def cut_patches(image: np.ndarray, keypoints: Keypoints, side: int = 64) -> np.n
 def cut_frames(image: np.ndarray, frames: np.ndarray, side: int, homography: np.ndarray | None = None) -> np.ndarray:
     """Patches (N, side, side) uint8 of the squares [-1, 1]^2 seen through affine frames (N, 2, 3).
 
-    With a homography (3, 3) the frames lie in another picture, and every cell is carried from there into this one by itself.
+    With a homography (3, 3) the frames lie in another image, and every cell is carried from there into this one by itself.
     The width of a cell, by which the level of the pyramid is chosen, is the square root of its area at the patch's centre.
     """
     if homography is None:
@@ -60,7 +60,7 @@ def _read(image: np.ndarray, maps: np.ndarray, cell: np.ndarray, side: int) -> n
     """Patches whose cells lie where the maps say and are `cell` (N,) pixels wide."""
     if max(image.shape) > LARGEST:
         raise InputError(
-            f"a picture of {image.shape[1]} x {image.shape[0]} is too large: {LARGEST} pixels a side at most."
+            f"an image of {image.shape[1]} x {image.shape[0]} is too large: {LARGEST} pixels a side at most."
         )
     patches = np.empty((len(cell), side, side), dtype=np.uint8)
     wanted = np.maximum(np.floor(np.log2(np.maximum(cell, 1))).astype(np.int64), 0)
@@ -78,9 +78,9 @@ def _read(image: np.ndarray, maps: np.ndarray, cell: np.ndarray, side: int) -> n
 
 
 def cell_places(maps: np.ndarray, side: int) -> tuple[np.ndarray, np.ndarray]:
-    """x and y (N, side, side) float32 in the picture of the centres of a patch's cells.
+    """x and y (N, side, side) float32 in the image of the centres of a patch's cells.
 
-    maps: affine frames (N, 2, 3), or homographies (N, 3, 3), from the square [-1, 1]^2 to the picture.
+    maps: affine frames (N, 2, 3), or homographies (N, 3, 3), from the square [-1, 1]^2 to the image.
     """
     along = ((np.arange(side) + 0.5) * 2 / side - 1).astype(maps.dtype)  # from -1 to 1 over the patch
     right, down = along[None, None, :], along[None, :, None]
@@ -92,7 +92,7 @@ def cell_places(maps: np.ndarray, side: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pyramid(image: np.ndarray, levels: int) -> Iterator[np.ndarray]:
-    """The picture, and then each level half as wide as the one before, in float32: rounding would add up."""
+    """The image, and then each level half as wide as the one before, in float32: rounding would add up."""
     for number in range(levels):
         if number:
             image = image.astype(np.float32, copy=False)
@@ -102,7 +102,7 @@ def pyramid(image: np.ndarray, levels: int) -> Iterator[np.ndarray]:
 
 
 def inside(keypoints: Keypoints, width: int, height: int) -> np.ndarray:
-    """Which patches lie wholly within the picture: (N,) bool."""
+    """Which patches lie wholly within the image: (N,) bool."""
     reach = keypoints.sigma * SIDE_IN_SIGMAS / 2 * (np.abs(np.cos(keypoints.angle)) + np.abs(np.sin(keypoints.angle)))
     x, y = keypoints.xy.T
     return (x - reach >= 0) & (y - reach >= 0) & (x + reach <= width - 1) & (y + reach <= height - 1)

@@ -1,7 +1,7 @@
 """Image -> blobs by the determinant of the Hessian and corners by Harris, each with its own scale; the main angle of a place.
 
 Both detectors read one scale space, octave by octave: sigma grows by a fourth of an octave a level, and pixel centres are at
-integers everywhere. A picture is taken to have a blur of half a pixel of its own. Responses are those of grey levels in [0, 1].
+integers everywhere. An image is taken to have a blur of half a pixel of its own. Responses are those of grey levels in [0, 1].
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,11 +34,11 @@ Places = tuple[np.ndarray, np.ndarray, np.ndarray]  # level, row, column
 class Octave(NamedTuple):
     levels: np.ndarray  # (LEVELS + BELOW + 1, H, W) float32
     sigma: np.ndarray  # of each level, in pixels of this octave
-    step: int  # width of a pixel of this octave in pixels of the picture
+    step: int  # width of a pixel of this octave in pixels of the image
 
 
 def scale_space(image: np.ndarray) -> Iterator[Octave]:
-    """Octaves of a gray picture (H, W) uint8; regions are looked for on the levels BELOW ... BELOW + LEVELS - 1 of each."""
+    """Octaves of a gray image (H, W) uint8; regions are looked for on the levels BELOW ... BELOW + LEVELS - 1 of each."""
     sigma = SMALLEST * 2 ** ((np.arange(LEVELS + BELOW + 1) - BELOW) / LEVELS)
     first = cv2.GaussianBlur(image.astype(np.float32) / 255, (0, 0), float(np.sqrt(sigma[0] ** 2 - OWN_BLUR**2)))
     step = 1
@@ -162,7 +162,7 @@ def _fit_peak(response: np.ndarray, places: Places, axes: Sequence[int]) -> tupl
 
 
 def _in_picture(octave: Octave, places: Places, offset: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """Rows x, y, sigma, response in pixels of the picture."""
+    """Rows x, y, sigma, response in pixels of the image."""
     level, row, column = (place + offset[:, axis] for axis, place in enumerate(places))
     sigma = octave.sigma[0] * 2 ** (level / LEVELS)
     return np.column_stack([column * octave.step, row * octave.step, sigma * octave.step, value])

@@ -16,7 +16,7 @@ ROUNDS, CONFIDENCE = 10_000, 0.9999
 
 
 class Verified(NamedTuple):
-    matrix: np.ndarray | None  # (3, 3), from the first picture to the second; None where none was found
+    matrix: np.ndarray | None  # (3, 3), from the first image to the second; None where none was found
     inlier: np.ndarray  # (M,) bool
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from sdgmnet.errors import InputError
-from sdgmnet.loss.nearest import nearest_distances
+from sdgmnet.loss.mining import nearest_distances
 from sdgmnet.loss.statistics import Float64State
 
 

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from sdgmnet.errors import InputError
-from sdgmnet.loss.mining import hardest_in_batch
-from sdgmnet.loss.nearest import nearest_distances
+from sdgmnet.loss.mining import hardest_in_batch, nearest_distances
 
 
 class HardNetLoss(nn.Module):

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from sdgmnet.errors import InputError
-from sdgmnet.loss.nearest import nearest_distances
-from sdgmnet.loss.needs import Encoded, demand_encoded
+from sdgmnet.loss.encoded import Encoded, require_encoded
+from sdgmnet.loss.mining import nearest_distances
 
 Reduction = Literal["sum", "mean"]
 
@@ -63,7 +63,7 @@ class HyNetLoss(nn.Module):
         anchor_encoded: Encoded | None = None,
         positive_encoded: Encoded | None = None,
     ) -> Tensor:
-        encoded = demand_encoded(self, anchor_encoded, positive_encoded)
+        encoded = require_encoded(self, anchor_encoded, positive_encoded)
         found = nearest_distances(anchor, positive, "all", epsilon=1e-6)
         violation = (self.margin + self.hybrid(found.positive) - self.hybrid(found.negative)).clamp_min(0)
         triplets = torch.where(found.admissible, violation, 0).sum() / self.divisor

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sdgmnet.errors import InputError
+from sdgmnet.loss.encoded import Encoded, require_encoded
 from sdgmnet.loss.mining import at_least_float32, check_pairs
-from sdgmnet.loss.needs import Encoded, demand_encoded
 
 Reduction = Literal["sum", "mean"]
 
@@ -53,7 +53,7 @@ class L2NetLoss(nn.Module):
         positive_encoded: Encoded | None = None,
     ) -> Tensor:
         check_pairs(anchor, positive)
-        encoded = demand_encoded(self, anchor_encoded, positive_encoded)
+        encoded = require_encoded(self, anchor_encoded, positive_encoded)
         anchor, positive = at_least_float32(anchor), at_least_float32(positive)
         # Written by products, distances of near descriptors would lose their digits.
         distances = torch.cdist(anchor, positive, compute_mode="donot_use_mm_for_euclid_dist")

@@ -6,10 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sdgmnet.distributed import Group
+from sdgmnet.distributed import Group, across_ranks, gather_labelled
 from sdgmnet.errors import InputError
 from sdgmnet.loss.mining import Triplets, hardest_by_label, hardest_in_batch
-from sdgmnet.loss.ranks import across_ranks, gather_labelled
 from sdgmnet.loss.statistics import RunningStatistics, batch_moments
 from sdgmnet.loss.weights import COUPLED_WEIGHTS, SELF_WEIGHTS, coupled_weight
 

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from sdgmnet.errors import InputError
-from sdgmnet.loss.mining import at_least_float32, rows_of_a_block
-from sdgmnet.loss.nearest import nearest_distances
+from sdgmnet.loss.mining import at_least_float32, nearest_distances, rows_of_a_block
 from sdgmnet.sphere import l2_distance
 
 

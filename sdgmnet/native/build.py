@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sdgmnet.errors import InputError
-from sdgmnet.files import new_file
+from sdgmnet.storage import new_file
 
 HERE = Path(__file__).parent
 SOURCES = tuple(HERE / name for name in ("trunk.cpp", "batchnorm.cpp", "nearest.cpp", "distances.cpp"))
@@ -67,11 +67,11 @@ def build() -> Path:
     for folder in cache_folders():
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _demand_ours(folder)
+            _require_ours(folder)
             if not (folder / name).exists():
                 with new_file(folder / name) as part:
                     _compile(tool, part)
-            _demand_ours(folder / name)
+            _require_ours(folder / name)
         except OSError as error:  # a home that cannot be written to, or that others can write to
             reasons.append(f"{folder}: {error.strerror or error}")
             continue
@@ -90,7 +90,7 @@ def cache_folders() -> list[Path]:
     return [*folders, Path(tempfile.gettempdir()) / f"sdgmnet-{os.getuid()}"]
 
 
-def _demand_ours(path: Path) -> None:
+def _require_ours(path: Path) -> None:
     """Code is loaded only from what this user alone could have written."""
     status = path.lstat()
     if stat.S_ISLNK(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:

@@ -10,18 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from sdgmnet.arrays import read_arrays
-from sdgmnet.data.batches import PairSampler
+from sdgmnet.data.sampler import PairSampler
 from sdgmnet.distributed import ALONE, World
 from sdgmnet.encoders import Encoder
 from sdgmnet.errors import InputError
-from sdgmnet.files import new_file
 from sdgmnet.loss import SDGMLoss
 from sdgmnet.loss.mining import hardest_in_batch
 from sdgmnet.loss.orthogonal import WithOrthogonality
 from sdgmnet.loss.statistics import batch_moments
 from sdgmnet.loss.weights import coupled_weight
 from sdgmnet.metrics import skewness
+from sdgmnet.storage import new_file, read_arrays
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.step import draw_batch, encode_sides
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from sdgmnet.arrays import demand_bounded_zip, reason_of
 from sdgmnet.errors import InputError
-from sdgmnet.files import demand_plain, new_file
+from sdgmnet.storage import new_file, reason_of, require_bounded_zip, require_plain
 
 KEPT = 2
 
@@ -47,8 +46,8 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Any], list[str]]:
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
     try:
-        demand_plain(path)
-        demand_bounded_zip(path)
+        require_plain(path)
+        require_bounded_zip(path)
         with zipfile.ZipFile(path) as archive:  # torch's format is a zip: its checksums find what loading would not
             damaged = archive.testzip()
         if damaged:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from sdgmnet.data.augmentation import Augmentation
-from sdgmnet.data.pools import Balance
+from sdgmnet.data.sampler import Balance
 from sdgmnet.encoders import ENCODERS
 from sdgmnet.errors import InputError
-from sdgmnet.files import read_json, write_json
 from sdgmnet.loss import LOSSES
-from sdgmnet.loss.named import is_loss_name, own_file, parse_options
+from sdgmnet.loss.registry import is_loss_name, own_file, parse_options
+from sdgmnet.storage import read_json, write_json
 from sdgmnet.training.engine import Engine
 
 Schedule = Literal["halving", "linear", "cosine", "step"]
@@ -130,7 +130,7 @@ class TrainConfig:
         for name, value in dataclasses.asdict(self).items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise InputError(f"--{name.replace('_', '-')} must be a finite number, not {value}.")
-        _demand(
+        _require(
             is_loss_name(self.loss), "loss", f"must be one of {', '.join(LOSSES)}, pml:NAME or FILE.py:NAME", self.loss
         )
         parse_options(self.loss_options)
@@ -144,16 +144,16 @@ class TrainConfig:
             ("optimizer", Optimizer),
         ):
             known = get_args(choices)
-            _demand(getattr(self, name) in known, name, f"must be one of {', '.join(known)}", getattr(self, name))
+            _require(getattr(self, name) in known, name, f"must be one of {', '.join(known)}", getattr(self, name))
         for name in SDGM_ONLY:
             value = getattr(self, name)
-            _demand(
+            _require(
                 self.loss == "sdgm" or value == getattr(TrainConfig, name),
                 name,
                 f"is SDGM's and cannot be set here (--loss-options {name}=... may, where the loss has one)",
                 value,
             )
-        _demand(
+        _require(
             self.loss != "sdgm" or not self.loss_options,
             "loss_options",
             "is for other losses: SDGM's are --margin, --alpha and the like",
@@ -162,39 +162,39 @@ class TrainConfig:
         self._check_encoder()
         for name in ("iterations", "batch_size"):
             value = getattr(self, name)
-            _demand(1 <= value <= MOST, name, f"must be at least 1 and at most {MOST}", value)
+            _require(1 <= value <= MOST, name, f"must be at least 1 and at most {MOST}", value)
         for name in ("threads", "chunk_size", "evaluations", "evaluation_pairs", "checkpoint_every"):
             value = getattr(self, name)
-            _demand(value is None or 1 <= value <= MOST, name, f"must be at least 1 and at most {MOST}", value)
-        _demand(
+            _require(value is None or 1 <= value <= MOST, name, f"must be at least 1 and at most {MOST}", value)
+        _require(
             self.batch_size >= 2, "batch_size", "must be at least 2, so that each pair has a negative", self.batch_size
         )
-        _demand(0 <= self.seed < 2**63, "seed", "must be in [0, 2^63)", self.seed)
-        _demand(self.decay is None or 0 <= self.decay < 1, "decay", "must lie in [0, 1)", self.decay)
-        _demand(self.learning_rate > 0, "learning_rate", "must be positive", self.learning_rate)
-        _demand(0 <= self.momentum < 1, "momentum", "must lie in [0, 1)", self.momentum)
-        _demand(0 <= self.dampening < 1, "dampening", "must lie in [0, 1)", self.dampening)
-        _demand(self.drops >= 0, "drops", "must not be negative", self.drops)
-        _demand(0 < self.drop_factor <= 1, "drop_factor", "must lie in (0, 1]", self.drop_factor)
-        _demand(self.orthogonality >= 0, "orthogonality", "must not be negative", self.orthogonality)
-        _demand(0 <= self.views <= 1, "views", "must lie in [0, 1]", self.views)
-        _demand(self.weight_decay >= 0, "weight_decay", "must not be negative", self.weight_decay)
+        _require(0 <= self.seed < 2**63, "seed", "must be in [0, 2^63)", self.seed)
+        _require(self.decay is None or 0 <= self.decay < 1, "decay", "must lie in [0, 1)", self.decay)
+        _require(self.learning_rate > 0, "learning_rate", "must be positive", self.learning_rate)
+        _require(0 <= self.momentum < 1, "momentum", "must lie in [0, 1)", self.momentum)
+        _require(0 <= self.dampening < 1, "dampening", "must lie in [0, 1)", self.dampening)
+        _require(self.drops >= 0, "drops", "must not be negative", self.drops)
+        _require(0 < self.drop_factor <= 1, "drop_factor", "must lie in (0, 1]", self.drop_factor)
+        _require(self.orthogonality >= 0, "orthogonality", "must not be negative", self.orthogonality)
+        _require(0 <= self.views <= 1, "views", "must lie in [0, 1]", self.views)
+        _require(self.weight_decay >= 0, "weight_decay", "must not be negative", self.weight_decay)
 
     def _check_encoder(self) -> None:
         """What only some encoders can."""
-        _demand(
+        _require(
             self.encoder == "l2net" or not self.mean_image, "mean_image", "is for the encoder l2net", self.mean_image
         )
         if not ENCODERS[self.encoder].chunkable:
             whole = f"cannot be used with {self.encoder}, whose BatchNorm looks across the batch"
-            _demand(self.chunk_size is None, "chunk_size", whole, self.chunk_size)
-            _demand(not self.recompute, "recompute", whole, self.recompute)
+            _require(self.chunk_size is None, "chunk_size", whole, self.chunk_size)
+            _require(not self.recompute, "recompute", whole, self.recompute)
         if self.encoder == "tfeat":
-            _demand(self.dropout == 0, "dropout", "must be 0 with tfeat, which has none", self.dropout)
+            _require(self.dropout == 0, "dropout", "must be 0 with tfeat, which has none", self.dropout)
             takes_any_length = self.loss == "tfeat" or own_file(self.loss) is not None
             rule = "must be tfeat, or your own, with the encoder tfeat: its descriptors are not of unit length"
-            _demand(takes_any_length, "loss", rule, self.loss)
-            _demand(self.orthogonality == 0, "orthogonality", "is for descriptors of unit length", self.orthogonality)
+            _require(takes_any_length, "loss", rule, self.loss)
+            _require(self.orthogonality == 0, "orthogonality", "is for descriptors of unit length", self.orthogonality)
 
     @property
     def pairs(self) -> int:
@@ -277,6 +277,6 @@ def differences(saved: TrainConfig, given: TrainConfig) -> dict[str, tuple[Any, 
     return {name: (before[name], after[name]) for name in before if before[name] != after[name]}
 
 
-def _demand(holds: bool, name: str, rule: str, value: Any) -> None:
+def _require(holds: bool, name: str, rule: str, value: Any) -> None:
     if not holds:
         raise InputError(f"--{name.replace('_', '-')} {rule}, not {json.dumps(value)}.")

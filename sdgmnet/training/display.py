@@ -53,7 +53,7 @@ class Display:
         )
         for scene, count in left_out.items():
             self.console.print(
-                f"{scene}: {count} of its parts (pictures, models) have too few points for their share of a batch and are "
+                f"{scene}: {count} of its parts (images, models) have too few points for their share of a batch and are "
                 "never shown; a smaller --batch-size shows them."
             )
         for patchset in sources.test:

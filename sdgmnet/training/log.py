@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sdgmnet.errors import InputError
-from sdgmnet.files import parse_json, read_text
+from sdgmnet.storage import parse_json, read_text
 
 
 class RunLog:

@@ -4,11 +4,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sdgmnet.data.batches import PairSampler
+from sdgmnet.data.sampler import PairSampler
 from sdgmnet.distributed import ALONE, World
 from sdgmnet.encoders import Encoded, Encoder
 from sdgmnet.errors import InputError
-from sdgmnet.loss.calling import value_of
+from sdgmnet.loss.registry import value_of
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.engine import Trunk
 

@@ -11,7 +11,7 @@ NOWHERE = (math.inf, math.inf)
 
 
 def place(homography: np.ndarray, x: float, y: float, size: tuple[int, int]) -> Place:
-    """Where a point goes; nowhere if it is on the horizon or on its other side, as seen from the picture's middle."""
+    """Where a point goes; nowhere if it is on the horizon or on its other side, as seen from the image's middle."""
 
     def depth(u: float, v: float) -> float:
         return float(homography[2][0] * u + homography[2][1] * v + homography[2][2])

@@ -9,7 +9,7 @@ def test_points_behind_are_nowhere() -> None:
     expected = [[0, 5], [90, 50], [np.inf, np.inf], [np.inf, np.inf]]
     for scale in (1, -2, 1e-3):  # a homography has neither scale nor sign
         np.testing.assert_allclose(true_places(scale * homography, xy, (16, 12)), expected)
-    # Seen from a picture whose middle is beyond, the other side is in front.
+    # Seen from an image whose middle is beyond, the other side is in front.
     np.testing.assert_allclose(true_places(homography, xy, (100, 12)), [*[[np.inf, np.inf]] * 3, [-110, -50]])
 
 

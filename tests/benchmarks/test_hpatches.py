@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sdgmnet.benchmarks.hpatches import Row, compare, gap, headline, mean_of, run
-from sdgmnet.contenders import Contender, parse_contender
-from sdgmnet.data.hpatches import TYPES, write_descriptors
+from sdgmnet.data.hpatches.files import TYPES, write_descriptors
+from sdgmnet.descriptors import Descriptor, parse_descriptor
 from sdgmnet.errors import InputError
 
 NAMES = ("i_books", "v_bees", "v_dogman")
@@ -63,7 +63,7 @@ def test_the_means_are_the_stated_ones() -> None:
 
 
 def test_a_partial_set_says_so(root: Path) -> None:
-    report = compare([Contender("pixels", pixels, ())], [""], root, split="a", pairs=50)
+    report = compare([Descriptor("pixels", pixels, ())], [""], root, split="a", pairs=50)
     assert report.choice.label == "split a, 2 of 40 sequences"
     assert len(report.missing) == 38
     assert not report.complaints
@@ -76,15 +76,15 @@ def broken(root: Path, how: str) -> str:
     if how == "width":
         cv2.imwrite(str(root / "v_bees" / "h2.png"), np.zeros((65, 64), dtype=np.uint8))
         return "h2.png is 64 x 65"
-    (root / "v_bees" / "h2.png").write_bytes(b"no picture")
-    return "h2.png is not a picture"
+    (root / "v_bees" / "h2.png").write_bytes(b"no image")
+    return "h2.png is not an image"
 
 
 @pytest.mark.parametrize("how", ["missing", "width", "bytes"])
 def test_a_broken_sequence_is_named_and_the_others_stay(root: Path, how: str) -> None:
-    expected = compare([Contender("pixels", pixels, ())], [""], exclude(root, "v_bees"), split="all", pairs=50).lines
+    expected = compare([Descriptor("pixels", pixels, ())], [""], exclude(root, "v_bees"), split="all", pairs=50).lines
     sentence = broken(root, how)
-    report = compare([Contender("pixels", pixels, ())], [""], root, split="all", pairs=50)
+    report = compare([Descriptor("pixels", pixels, ())], [""], root, split="all", pairs=50)
     assert report.choice.names == ("i_books", "v_dogman")
     assert len(report.complaints) == 1
     assert sentence in report.complaints[0]
@@ -108,9 +108,9 @@ def test_nothing_usable_is_said(root: Path) -> None:
 
 
 def test_descriptor_files_give_the_same_numbers(root: Path, tmp_path: Path) -> None:
-    contender = Contender("pixels", pixels, ())
+    contender = Descriptor("pixels", pixels, ())
     first = compare([contender], [""], root, split="all", pairs=300, csv=tmp_path / "csv")
-    read = parse_contender(str(tmp_path / "csv" / "pixels"))
+    read = parse_descriptor(str(tmp_path / "csv" / "pixels"))
     assert read.descriptors == tmp_path / "csv" / "pixels"
     second = compare([contender, read], ["", "files"], root, split="all", pairs=300)
     assert second.lines[0][1] == second.lines[1][1] == first.lines[0][1]
@@ -122,8 +122,8 @@ def test_descriptor_files_of_other_strips_are_refused(root: Path, tmp_path: Path
     sizes = {"i_books": 40, "v_bees": 38, "v_dogman": 38}
     made = ((name, np.ones((16, count, 4), dtype=np.float32)) for name, count in sizes.items())
     write_descriptors(tmp_path / "csv", made)
-    read = parse_contender(f"theirs={tmp_path / 'csv'}")
-    report = compare([Contender("pixels", pixels, ()), read], ["", "x"], root, split="all", pairs=50)
+    read = parse_descriptor(f"theirs={tmp_path / 'csv'}")
+    report = compare([Descriptor("pixels", pixels, ()), read], ["", "x"], root, split="all", pairs=50)
     assert report.choice.names == ("i_books", "v_dogman")
     assert "v_bees" in report.complaints[0]
     assert "38 rows, but the strips 39 patches" in report.complaints[0]
@@ -136,19 +136,19 @@ def test_descriptors_and_tasks_are_kept(root: Path, tmp_path: Path) -> None:
         asked.append(len(patches))
         return pixels(patches)
 
-    first = compare([Contender("mine", describe, ())], ["mine 1"], root, split="all", cache=tmp_path / "c", pairs=50)
+    first = compare([Descriptor("mine", describe, ())], ["mine 1"], root, split="all", cache=tmp_path / "c", pairs=50)
     count = len(asked)
     assert count
-    again = compare([Contender("other", describe, ())], ["mine 1"], root, split="all", cache=tmp_path / "c", pairs=50)
+    again = compare([Descriptor("other", describe, ())], ["mine 1"], root, split="all", cache=tmp_path / "c", pairs=50)
     assert len(asked) == count
     assert again.lines[0][1] == first.lines[0][1]
-    compare([Contender("mine", describe, ())], ["mine 2"], root, split="all", cache=tmp_path / "c", pairs=50)
+    compare([Descriptor("mine", describe, ())], ["mine 2"], root, split="all", cache=tmp_path / "c", pairs=50)
     assert len(asked) == 2 * count
     kept = next((tmp_path / "c").rglob("v_bees-*.npy"))
     assert np.load(kept).dtype == np.float32
     # Other strips under the same name are described anew.
     cv2.imwrite(str(root / "v_bees" / "h2.png"), np.full((65 * 39, 65), 7, dtype=np.uint8))
-    compare([Contender("mine", describe, ())], ["mine 1"], root, split="all", cache=tmp_path / "c", pairs=50)
+    compare([Descriptor("mine", describe, ())], ["mine 1"], root, split="all", cache=tmp_path / "c", pairs=50)
     assert len(asked) == 2 * count + count // 3
 
 
@@ -167,7 +167,7 @@ def test_descriptors_of_other_lengths_leave_their_sequence_out(root: Path, tmp_p
     random = np.random.default_rng(0)
     made = ((name, random.random((16, *size)).astype(np.float32)) for name, size in sizes.items())
     write_descriptors(tmp_path / "csv", made)
-    report = compare([parse_contender(f"theirs={tmp_path / 'csv'}")], ["x"], root, split="all", pairs=50)
+    report = compare([parse_descriptor(f"theirs={tmp_path / 'csv'}")], ["x"], root, split="all", pairs=50)
     assert report.choice.names == ("i_books", "v_dogman")
     assert "have 1 numbers in v_bees, but 4 in others" in report.complaints[0]
 
@@ -175,14 +175,14 @@ def test_descriptors_of_other_lengths_leave_their_sequence_out(root: Path, tmp_p
 def test_a_sequence_of_one_patch_is_left_out(root: Path) -> None:
     for kind in TYPES:
         cv2.imwrite(str(root / "v_bees" / f"{kind}.png"), np.full((65, 65), 100, dtype=np.uint8))
-    report = compare([Contender("pixels", pixels, ())], [""], root, split="all", pairs=50)
+    report = compare([Descriptor("pixels", pixels, ())], [""], root, split="all", pairs=50)
     assert report.choice.names == ("i_books", "v_dogman")
     assert "holds one patch only" in report.complaints[0]
 
 
 def test_a_sequence_without_its_reference_is_named(root: Path) -> None:
     (root / "v_bees" / "ref.png").unlink()
-    report = compare([Contender("pixels", pixels, ())], [""], root, split="all", pairs=50)
+    report = compare([Descriptor("pixels", pixels, ())], [""], root, split="all", pairs=50)
     assert report.choice.label == "split all, 2 of 3 sequences"
     assert "ref.png does not exist" in report.complaints[0]
 
@@ -209,7 +209,7 @@ def test_a_full_disk_is_no_broken_sequence(root: Path, tmp_path: Path, monkeypat
 @pytest.mark.parametrize("damage", [b"", b"PK nothing", None])
 def test_damaged_files_of_the_cache_are_made_again(root: Path, tmp_path: Path, damage: bytes | None) -> None:
     cache = tmp_path / "c"
-    contender = [Contender("mine", pixels, ())]
+    contender = [Descriptor("mine", pixels, ())]
     first = compare(contender, ["mine 1"], root, split="all", cache=cache, pairs=50)
     for path in [*cache.rglob("*.npy"), *cache.rglob("*.npz")]:
         path.write_bytes(path.read_bytes()[:200] if damage is None else damage)
@@ -218,7 +218,7 @@ def test_damaged_files_of_the_cache_are_made_again(root: Path, tmp_path: Path, d
 
 def test_places_for_descriptor_files_are_checked_first(root: Path, tmp_path: Path) -> None:
     (tmp_path / "csv" / "a-b" / "old").mkdir(parents=True)
-    never = Contender("a b", lambda patches: pytest.fail("described before the check"), ())
+    never = Descriptor("a b", lambda patches: pytest.fail("described before the check"), ())
     with pytest.raises(InputError, match="already exists"):
         compare([never], [""], root, split="all", csv=tmp_path / "csv")
     with pytest.raises(InputError, match="would both be written"):

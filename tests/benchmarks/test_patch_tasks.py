@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from sdgmnet.benchmarks import patch_tasks
-from sdgmnet.benchmarks.patch_tasks import Descriptors, matching, retrieval, verification
-from sdgmnet.data.hpatches import TYPES
-from sdgmnet.data.hpatches_tasks import Retrieval, Verification
+from sdgmnet.benchmarks import hpatches_tasks as patch_tasks
+from sdgmnet.benchmarks.hpatches_tasks import Descriptors, matching, retrieval, verification
+from sdgmnet.data.hpatches.files import TYPES
+from sdgmnet.data.hpatches.tasks import Retrieval, Verification
 from sdgmnet.native import distances as native
 from sdgmnet.native import double
 

@@ -1,8 +1,8 @@
 import numpy as np
 
 from sdgmnet.benchmarks.phototour import Line, Row, compare, run, table
-from sdgmnet.contenders import Contender
 from sdgmnet.data.patchset import PatchSet
+from sdgmnet.descriptors import Descriptor
 
 
 def test_run_scores_every_cell_but_the_training_set(blobs: PatchSet, other_blobs: PatchSet) -> None:
@@ -17,7 +17,7 @@ def test_run_scores_every_cell_but_the_training_set(blobs: PatchSet, other_blobs
     def constant(patches: np.ndarray) -> np.ndarray:
         return np.ones((len(patches), 4), dtype=np.float32)
 
-    contenders = [Contender("oracle", oracle, ()), Contender("constant", constant, ("blobs1",))]
+    contenders = [Descriptor("oracle", oracle, ()), Descriptor("constant", constant, ("blobs1",))]
     perfect, useless = compare(contenders, [blobs, other_blobs])
     assert perfect == Line("oracle", (), [Row("blobs1", 200, 0.0), Row("blobs2", 200, 0.0)])
     assert useless.rows[0].fpr95 is None

@@ -13,14 +13,14 @@ import pytest
 from sdgmnet.benchmarks.published import published
 from sdgmnet.benchmarks.reconstruction import parse_entries, table
 from sdgmnet.cli import main
+from sdgmnet.descriptors import describe
 from sdgmnet.errors import InputError
-from sdgmnet.features import colmap
-from sdgmnet.features.describe import describe
 from sdgmnet.features.eth import read_descriptors, read_keypoints, read_matches, write_matches
 from sdgmnet.features.match import match
-from sdgmnet.reconstruction.views import SparseScene
-from tests.reconstruction.planes import views_around, write_photos
-from tests.reconstruction.rendered import write_sparse_text
+from sdgmnet.sfm import colmap
+from sdgmnet.sfm.scene import SparseScene
+from tests.sfm.planes import views_around, write_photos
+from tests.sfm.rendered import write_sparse_text
 
 pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install 'sdgmnet[sfm]'")
 COUNT = 4
@@ -116,13 +116,13 @@ def test_descriptors_that_do_not_fit_are_said(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "at least one contender"),
+        ([], "at least one descriptor"),
         (["sift", "sift"], "stands there twice"),
         (["a/b=sift"], "cannot name a folder"),
         (["sift", "--sets", "castle"], "no set named castle"),
         (["sift", "--ratio", "0"], "--ratio"),
         (["sift", "--keypoints", "0"], "--keypoints"),
-        (["hog"], "no contender"),
+        (["hog"], "no descriptor"),
     ],
 )
 def test_bad_words_are_said(
@@ -159,7 +159,7 @@ def test_engines_have_columns_of_their_own() -> None:
 
 def test_colmaps_own_pipeline_is_a_row_and_its_keypoints_are_everybodys(tmp_path: Path) -> None:
     write_photos(tmp_path / "small", 3, width=280, height=210)
-    (tmp_path / "small/broken.jpg").write_bytes(b"no picture")
+    (tmp_path / "small/broken.jpg").write_bytes(b"no image")
     words = ["evaluate", "reconstruction", "theirs=colmap", "rootsift", "--root", str(tmp_path / "small")]
     assert main([*words, "--threads", "1", "-o", str(tmp_path / "out")]) == 0
     theirs, ours = rows(tmp_path / "out")
@@ -177,7 +177,7 @@ def test_a_folder_of_files_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "set/descriptors").mkdir(parents=True)
     (entry,) = parse_entries([f"theirs={tmp_path}"])
     assert (entry.label, entry.files, entry.contender) == ("theirs", tmp_path, None)
-    with pytest.raises(InputError, match="no contender"):
+    with pytest.raises(InputError, match="no descriptor"):
         parse_entries([str(tmp_path / "none")])
 
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from sdgmnet.benchmarks.relative_pose import angular_error, pose_error
-from sdgmnet.reconstruction.views import project
-from tests.reconstruction.planes import views_around
+from sdgmnet.sfm.scene import project
+from tests.sfm.planes import views_around
 
 
 def places(noise: float, outliers: int) -> tuple[np.ndarray, np.ndarray]:

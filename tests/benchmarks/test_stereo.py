@@ -4,8 +4,8 @@ import cv2
 import numpy as np
 
 from sdgmnet.benchmarks.stereo import judge, score, table
-from sdgmnet.contenders import parse_contender
-from sdgmnet.data.motorcycle import read_motorcycle, true_places
+from sdgmnet.data.synthetic.demo import read_motorcycle, true_places
+from sdgmnet.descriptors import parse_descriptor
 from sdgmnet.features.describe import Features
 from sdgmnet.features.keypoints import Keypoints
 
@@ -19,7 +19,7 @@ def test_the_right_picture_looks_like_the_left_one_where_the_disparity_says() ->
     left, right = (cv2.cvtColor(one, cv2.COLOR_RGB2GRAY).astype(np.float32) for one in (pair.left, pair.right))
     row, column = np.nonzero(np.isfinite(pair.disparity))
     places = true_places(pair.disparity, np.column_stack([column, row]).astype(np.float64))
-    seen = np.flatnonzero(places[:, 0] >= 0)[:30000]  # OpenCV takes pictures of 32 767 rows at most
+    seen = np.flatnonzero(places[:, 0] >= 0)[:30000]  # OpenCV takes images of 32 767 rows at most
 
     def differs(there: np.ndarray) -> float:
         found = cv2.remap(right, *there.T.astype(np.float32).reshape(2, -1, 1), cv2.INTER_LINEAR)[:, 0]
@@ -54,5 +54,5 @@ def test_no_match_is_a_result() -> None:
 
 
 def test_sift_finds_hundreds() -> None:
-    found = score(parse_contender("sift"), read_motorcycle())
+    found = score(parse_descriptor("sift"), read_motorcycle())
     assert found.right.sum() > 500 and found.share > 0.6

@@ -14,12 +14,13 @@ import pytest
 import torch
 
 from sdgmnet.cli import main
+from sdgmnet.descriptors import describe
 from sdgmnet.encoders import SDGMNet
-from sdgmnet.features.describe import describe, rescale
+from sdgmnet.features.describe import rescale
 from sdgmnet.features.h5 import names_in, parts_folder, read_features
 from sdgmnet.features.keypoints import Keypoints
-from sdgmnet.locks import only_worker
 from sdgmnet.pretrained import save_encoder
+from sdgmnet.storage import only_worker
 
 
 def picture(seed: int = 0, size: tuple[int, int] = (120, 160)) -> np.ndarray:
@@ -54,7 +55,7 @@ def test_a_folder_becomes_a_file_of_features(photos: Path, tmp_path: Path, capsy
     np.testing.assert_allclose(found.keypoints.xy, wanted.keypoints.xy, atol=1e-4)
     np.testing.assert_array_equal(found.descriptors, wanted.descriptors)
     assert found.size == (160, 120)
-    assert "3 pictures described" in capsys.readouterr().out
+    assert "3 images described" in capsys.readouterr().out
     assert [one.name for one in out.parent.iterdir()] == ["features.h5"]
 
 
@@ -64,7 +65,7 @@ def test_what_is_finished_is_not_done_again(photos: Path, tmp_path: Path, capsys
     before = read_features(out, "a.png")
     write(photos / "a.png", picture(9))
     assert run(photos, "-o", out) == 0
-    assert "2 pictures described" in capsys.readouterr().out
+    assert "2 images described" in capsys.readouterr().out
     np.testing.assert_array_equal(read_features(out, "a.png").descriptors, before.descriptors)
     stamp = out.stat().st_mtime_ns
     assert run(photos, "-o", out) == 0
@@ -98,7 +99,7 @@ def test_options_reach_the_features(photos: Path, tmp_path: Path) -> None:
 
 
 def test_places_of_a_smaller_picture_are_those_of_the_whole_one() -> None:
-    """The picture's corners stay its corners, with pixel centres at integers; a blob is where it was."""
+    """The image's corners stay its corners, with pixel centres at integers; a blob is where it was."""
     corners = Keypoints(np.array([[-0.5, -0.5], [299.5, 199.5]]), np.ones(2), np.zeros(2), np.ones(2))
     moved = rescale(corners, (300, 200), (150, 100))
     np.testing.assert_allclose(moved.xy, [[-0.5, -0.5], [149.5, 99.5]])
@@ -130,7 +131,7 @@ def test_own_keypoints_and_own_weights(photos: Path, tmp_path: Path, capsys: pyt
     (tmp_path / "huge.txt").write_text("80 60 1000\n")
     assert run(photos / "a.png", "--keypoints", tmp_path / "huge.txt", "-o", tmp_path / "huge.h5") == 0
     assert run(photos, "--keypoints", tmp_path / "points.txt", "-o", tmp_path / "x.h5") == 2
-    assert "is about one picture, but 3 are given" in capsys.readouterr().err
+    assert "is about one image, but 3 are given" in capsys.readouterr().err
     assert run(photos / "a.png", "--keypoints", tmp_path / "own.h5", "-o", tmp_path / "own.h5", "--overwrite") == 2
     assert "is read for its keypoints" in capsys.readouterr().err
     assert run(photos / "a.png", "--keypoints", tmp_path / "own.h5", "-o", tmp_path / "again.h5") == 0
@@ -171,29 +172,29 @@ def test_odd_pictures_are_results(tmp_path: Path) -> None:
 def test_broken_pictures_are_told_and_the_others_described(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (photos / "text.jpg").write_text("not a picture at all")
+    (photos / "text.jpg").write_text("not an image at all")
     (photos / "zero.png").write_bytes(b"")
     assert run(photos, "-o", tmp_path / "f.h5") == 0
     shown = capsys.readouterr()
-    assert "text.jpg is not a picture of a kind that is read" in shown.err
+    assert "text.jpg is not an image of a kind that is read" in shown.err
     assert "zero.png is empty" in shown.err
     assert "Traceback" not in shown.err
-    assert "3 pictures described" in shown.out and "2 left out" in shown.out
+    assert "3 images described" in shown.out and "2 left out" in shown.out
     assert len(names_in(tmp_path / "f.h5")) == 3
     assert run(photos / "text.jpg", photos / "zero.png", "-o", tmp_path / "none.h5") == 2
-    assert "no picture could be described" in capsys.readouterr().err
+    assert "no image could be described" in capsys.readouterr().err
     assert not (tmp_path / "none.h5").exists() and not parts_folder(tmp_path / "none.h5").exists()
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["{tmp}/empty"], "holds no pictures"),
+        (["{tmp}/empty"], "holds no images"),
         (["{tmp}/nowhere"], "does not exist"),
         (["{tmp}/photos/a.png", "{tmp}/other/a.png"], "would both be called a.png"),
         (["{tmp}/photos", "--limit", "0"], "--limit must be at least 1"),
         (["{tmp}/photos", "--size", "3"], "--size must be at least 16"),
-        ([], "give pictures"),
+        ([], "give images"),
     ],
 )
 def test_bad_words_are_one_sentence(
@@ -227,6 +228,6 @@ def test_killed_it_goes_on_where_it_was(tmp_path: Path) -> None:
     finished = {*names_in(out), *(name for path in kept for name in names_in(path))}
     assert 3 <= len(finished) < 12
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert f"{12 - len(finished)} picture" in done.stdout
+    assert f"{12 - len(finished)} image" in done.stdout
     assert f"{len(finished)} in the file already" in done.stdout
     assert len(names_in(out)) == 12

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sdgmnet.cli import main
-from sdgmnet.data.hpatches import TYPES
+from sdgmnet.data.hpatches.files import TYPES
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def test_tables_json_and_picture(root: Path, tmp_path: Path, capsys: pytest.Capt
     [
         (["sift", "--root", "gone"], "gone is not a folder"),
         (["sift", "--root", "ROOT", "--tasks", "gone"], "gone is not a folder"),
-        (["sift", "sift", "--root", "ROOT"], "two contenders are called 'sift'"),
-        (["--root", "ROOT"], "at least one contender"),
+        (["sift", "sift", "--root", "ROOT"], "two descriptors are called 'sift'"),
+        (["--root", "ROOT"], "at least one descriptor"),
         (["sift", "--root", "ROOT", "--pairs", "1"], "--pairs must be at least 5"),
         (["sift", "--root", "ROOT", "--split", "b"], "holds no sequence of split b"),
     ],

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sdgmnet.cli import main
-from sdgmnet.features.describe import describe
+from sdgmnet.descriptors import describe
 from sdgmnet.features.h5 import names_in, read_features, read_matches
 from sdgmnet.features.match import match
 from tests.commands.test_describe import picture, write
@@ -20,7 +20,7 @@ ROOTSIFT = ["--descriptor", "rootsift"]
 
 @pytest.fixture
 def turned(tmp_path: Path) -> list[str]:
-    """A picture and the same turned by a quarter, which is a homography."""
+    """An image and the same turned by a quarter, which is a homography."""
     first = picture(1, (300, 400))
     paths = write(tmp_path / "a.png", first), write(tmp_path / "b.png", cv2.rotate(first, cv2.ROTATE_90_CLOCKWISE))
     return [str(path) for path in paths]
@@ -35,7 +35,7 @@ def test_two_pictures_give_counts_times_and_a_picture(
     assert "one homography explains" in shown and "matching" in shown and "drawing" in shown
     drawn = cv2.imread(str(tmp_path / "m.png"))
     assert drawn is not None and drawn.shape[0] > 300
-    assert (np.ptp(drawn.astype(int), axis=2) > 40).mean() > 0.005  # coloured lines on grey pictures
+    assert (np.ptp(drawn.astype(int), axis=2) > 40).mean() > 0.005  # coloured lines on grey images
     assert main([*words, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     found = result["counts"]["of these, one homography explains"]
@@ -148,7 +148,7 @@ def test_somebody_elses_features_are_read_and_never_added_to(
 ) -> None:
     features, rng = tmp_path / "disk.h5", np.random.default_rng(0)
     with h5py.File(features, "w") as file:
-        for number in range(3):  # and none of the fourth picture
+        for number in range(3):  # and none of the fourth image
             group = file.create_group(f"sub/{number}.png")
             group["keypoints"], group["image_size"] = rng.uniform(0, 99, (20, 2)), np.array([180, 200])
             group["descriptors"] = rng.normal(size=(128, 20)).astype(np.float32)
@@ -206,17 +206,17 @@ def test_broken_pictures_are_left_out_of_pairs(
 ) -> None:
     (folder / "broken.jpg").write_text("text")
     assert main(["match", str(folder), "-o", str(tmp_path / "m.h5"), *ROOTSIFT]) == 0
-    assert "broken.jpg is not a picture" in capsys.readouterr().err
+    assert "broken.jpg is not an image" in capsys.readouterr().err
     assert len(names_in(tmp_path / "m.h5", "matches")) == 6
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["{tmp}/a.png"], "give two pictures, or one folder"),
+        (["{tmp}/a.png"], "give two images, or one folder"),
         (["{tmp}/a.png", "{tmp}/none.png"], "none.png does not exist"),
         (["{tmp}/a.png", "{tmp}/b.png", "-o", "{tmp}/m.jpg"], "ends in .png"),
-        (["{tmp}/a.png", "{tmp}/text.jpg"], "text.jpg is not a picture"),
+        (["{tmp}/a.png", "{tmp}/text.jpg"], "text.jpg is not an image"),
         (["{tmp}/a.png", "{tmp}/b.png", "--ratio", "2"], "--ratio lies in"),
         (["{tmp}/a.png", "{tmp}/b.png", "--tolerance", "0", "--verify", "homography"], "--tolerance must be"),
         (["{tmp}/a.png", "{tmp}/b.png", "--tolerance", "2"], "--tolerance is for"),

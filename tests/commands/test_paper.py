@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from reproduce.ablation import DASHED, FRAMEWORKS
 from sdgmnet.benchmarks.hpatches import Row, headline
 from sdgmnet.cli import main
-from sdgmnet.paper.ablation import DASHED, FRAMEWORKS
 from tests.conftest import blob_patches
 from tests.data.test_hpatches import write_strips
 

@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sdgmnet.benchmarks.patch_tasks import POOLS
+from reproduce import benchmarks as paper_benchmarks
+from reproduce.modulation_command import loss_of
+from sdgmnet.benchmarks.hpatches_tasks import POOLS
 from sdgmnet.cli import main
-from sdgmnet.commands import hpatches, matching, paper_benchmarks
-from sdgmnet.commands.paper_modulation import loss_of
+from sdgmnet.commands import evaluate_hpatches as hpatches
+from sdgmnet.commands import evaluate_matching as matching
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.encoders import SDGMNet
 from sdgmnet.pretrained import save_encoder
@@ -164,7 +166,7 @@ def test_fig4_runs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert main([*words, "--json"]) == 0 and len(calls) == 4
     shown = capsys.readouterr()
     assert json.loads(shown.out) == json.loads((out / "fig4.json").read_text())
-    assert "the benchmark speaks" in shown.err and "1 picture in 1 folder" in shown.err
+    assert "the benchmark speaks" in shown.err and "1 image in 1 folder" in shown.err
 
 
 def test_fig5_says_what_it_was_measured_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +214,7 @@ def test_table5_of_an_unfinished_benchmark(tmp_path: Path) -> None:
         (["fig1", "--data", "{tmp}/none"], "no such folder"),
         (["norms", "--data", "{tmp}/alone", "--weights", "{tmp}/none"], "does not exist"),
         (["fig3", "{tmp}/none"], "does not exist"),
-        (["fig4"], "at least one contender"),
+        (["fig4"], "at least one descriptor"),
         (["fig4", "sift"], "--root"),
         (["fig4", "--results", "{tmp}/none"], "not a folder"),
         (["fig4", "--results", "{tmp}/plain"], "results.json"),

@@ -141,7 +141,7 @@ def write_photos(folder: Path) -> None:
         noise = np.random.default_rng(number).uniform(0, 255, (120, 160)).astype(np.float32)
         pixels = cv2.normalize(cv2.GaussianBlur(noise, None, 2.5), None, 0, 255, cv2.NORM_MINMAX).astype(np.uint8)
         cv2.imwrite(str(folder / f"{number}.png"), pixels)
-    (folder / "broken.png").write_bytes(b"not a picture")
+    (folder / "broken.png").write_bytes(b"not an image")
 
 
 def describe_all(folder: str) -> tuple[list[int], str, str]:
@@ -165,11 +165,11 @@ def test_ranks_describe_what_one_process_does(folder: Path, monkeypatch: pytest.
     assert main(["describe", "blobs", "-o", "alone.npy"]) == 0
     codes, out, errors = zip(*run_ranks(2, describe_all, str(folder)), strict=True)
     assert codes == ([0, 0, 2, 2, 2], [0, 0, 2, 2, 2])
-    assert out[0].count("5 pictures described") == 1 and out[0].count("1 left out") == 1 and out[1] == ""
+    assert out[0].count("5 images described") == 1 and out[0].count("1 left out") == 1 and out[1] == ""
     said = "".join(errors)
     assert said.count("broken.png") == 1
     assert said.count("exists already") == 1 and said.count("nothing does not exist") == 1
-    assert said.count("'nonsense' is no contender") == 1
+    assert said.count("'nonsense' is no descriptor") == 1
     assert_same_features(Path("alone.h5"), Path("ranks.h5"))
     assert Path("alone.npy").read_bytes() == Path("ranks.npy").read_bytes()
     assert np.load("ranks.npy").shape == (180, 128)
@@ -177,7 +177,7 @@ def test_ranks_describe_what_one_process_does(folder: Path, monkeypatch: pytest.
 
 
 def describe_apart(folder: str) -> tuple[list[int], str]:
-    """As on two machines: first the same pictures, but a place of one's own to write to; then other pictures, too."""
+    """As on two machines: first the same images, but a place of one's own to write to; then other images, too."""
     own = Path(folder) / str(dist.get_rank())
     own.mkdir()
     os.chdir(own)
@@ -194,7 +194,7 @@ def test_ranks_that_do_not_see_the_same_folders_are_told(folder: Path) -> None:
     (first, said), (second, _) = run_ranks(2, describe_apart, str(folder))
     assert (first, second) == ([2, 2], [0, 2])
     assert "what other ranks described is not beside out.h5" in said
-    assert "pictures of rank 0 and of rank 1 differ" in said
+    assert "images of rank 0 and of rank 1 differ" in said
 
 
 def assert_same_features(first: Path, second: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_patchset_is_described_alone_and_into_an_array(
     for words, sentence in (
         (["blobs", "-o", "out.h5"], "npy file"),
         (["blobs", "blobs", "-o", "out.npy"], "one PatchSet at a time"),
-        (["blobs", "-o", "out.npy", "--limit", "3"], "leave out what is for pictures"),
+        (["blobs", "-o", "out.npy", "--limit", "3"], "leave out what is for images"),
     ):
         assert main(["describe", *words]) == 2
         assert sentence in capsys.readouterr().err

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from sdgmnet.data.photo_options import PhotoOptions
-from sdgmnet.data.photo_points import Points, points_by_geometry
-from sdgmnet.reconstruction.maps import write_map
-from tests.reconstruction.rendered import Rendered, rendered_scene, write_workspace
+from sdgmnet.data.photos.options import PhotoOptions
+from sdgmnet.data.photos.tracks import Points, points_by_geometry
+from sdgmnet.sfm.workspace import write_map
+from tests.sfm.rendered import Rendered, rendered_scene, write_workspace
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from sdgmnet.data.augmentation import (
     relight,
     turn_and_crop,
 )
-from sdgmnet.resampling import halve
+from sdgmnet.engine import halve
 
 WHOLE = (0.0, 0.0, 64.0, 64.0)
 
@@ -198,7 +198,7 @@ def moved(patch: np.ndarray, turn: int, flip: int) -> np.ndarray:
 
 
 def shares(kind: Augmentation) -> dict[bytes, float]:
-    """How often each picture comes out of one patch, by the picture itself."""
+    """How often each image comes out of one patch, by the image itself."""
     patch = np.arange(16.0).reshape(4, 4)
     turns, flips = draw_turns_and_flips(np.random.default_rng(0), 20000, kind)
     found: dict[bytes, float] = {}

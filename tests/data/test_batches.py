@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from sdgmnet.data.augmentation import Augmentation
-from sdgmnet.data.batches import PairSampler
 from sdgmnet.data.patchset import PatchSet
+from sdgmnet.data.sampler import PairSampler
+from sdgmnet.engine import halve
 from sdgmnet.errors import InputError
-from sdgmnet.resampling import halve
 
 
 def blank_set(point_id: np.ndarray | list[int], name: str = "blank", **arrays: np.ndarray) -> PatchSet:
@@ -224,7 +224,7 @@ def test_augmented_batch_shows_the_patches_that_were_drawn() -> None:
 
 
 def test_augmentation_differs_between_the_patches_of_a_batch() -> None:
-    """Anchors and positives that are the same picture do not stay the same."""
+    """Anchors and positives that are the same image do not stay the same."""
     patch = np.random.default_rng(0).integers(256, size=(64, 64), dtype=np.uint8)
     patchset = PatchSet("same", np.stack([patch] * 20), np.repeat(np.arange(10), 2))
     anchors, positives = PairSampler([patchset], seed=0).batch(0, 10)
@@ -243,7 +243,7 @@ def best_symmetry(images: Tensor, candidates: list[np.ndarray]) -> np.ndarray:
 
 
 def test_both_patches_of_a_pair_share_turn_and_flip() -> None:
-    """All patches are one lopsided picture; the symmetry that each shows must be its partner's.
+    """All patches are one lopsided image; the symmetry that each shows must be its partner's.
 
     Four turns and three flips (none, vertical, horizontal): a pure turn comes 1 of 12 times, a mirror image 2 of 12.
     """

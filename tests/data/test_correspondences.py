@@ -5,8 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from sdgmnet.data.carrying import Anchored, Carried, anchor, carry, depths_at, plane_warp, support
-from sdgmnet.data.correspondences import (
+from sdgmnet.data.photos.correspondences import (
     Correspondences,
     conflicts_of,
     correspond,
@@ -14,11 +13,12 @@ from sdgmnet.data.correspondences import (
     near_pairs,
     overlapping,
 )
-from sdgmnet.data.grouping import group, group_consistently, pairs_within
-from sdgmnet.data.rule import DIFFERENT, MATCHING, UNDECIDED, Rule, differences, judge
+from sdgmnet.data.photos.match_rule import DIFFERENT, MATCHING, UNDECIDED, Rule, differences, judge
+from sdgmnet.data.photos.reproject import Anchored, Carried, anchor, carry, depths_at, plane_warp, support
+from sdgmnet.data.photos.tracks import group, group_consistently, pairs_within
 from sdgmnet.features.keypoints import Keypoints, detect
-from sdgmnet.reconstruction.views import View, project
-from tests.reconstruction.rendered import Rendered, cast
+from sdgmnet.sfm.scene import View, project
+from tests.sfm.rendered import Rendered, cast
 
 RULE = Rule()
 

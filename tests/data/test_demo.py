@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from sdgmnet.data import demo
-from sdgmnet.data.demo import TEST_PICTURES, TRAIN_PICTURES, build, read_demo, read_picture
 from sdgmnet.data.patchset import PatchSet
+from sdgmnet.data.synthetic import demo
+from sdgmnet.data.synthetic.demo import TEST_PICTURES, TRAIN_PICTURES, build, read_demo, read_picture
 from sdgmnet.errors import InputError
 
 Sets = tuple[PatchSet, PatchSet]
@@ -13,7 +13,7 @@ Sets = tuple[PatchSet, PatchSet]
 
 @pytest.fixture(scope="module")
 def sets() -> Sets:
-    """The demo's sets of two pictures each: all of them take half a minute on one core."""
+    """The demo's sets of two images each: all of them take half a minute on one core."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "TRAIN_PICTURES", TRAIN_PICTURES[:2])
         patch.setattr(demo, "TEST_PICTURES", TEST_PICTURES[:2])
@@ -21,7 +21,7 @@ def sets() -> Sets:
 
 
 def test_missing_pictures_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="no_such_picture.png.*scikit-image"):
+    with pytest.raises(InputError, match="no_such_image.png.*scikit-image"):
         read_picture("no_such_picture.png")
 
     def missing(_: str) -> None:
@@ -59,7 +59,7 @@ def test_building_again_gives_the_same_arrays() -> None:
 
 
 def test_every_point_has_two_patches_or_more_and_not_more_than_views(sets: Sets) -> None:
-    """More patches than views would mean that points of different pictures share a number."""
+    """More patches than views would mean that points of different images share a number."""
     for patchset in sets:
         _, counts = np.unique(patchset.point_id, return_counts=True)
         assert counts.min() >= 2 and counts.max() <= patchset.origin["views"]

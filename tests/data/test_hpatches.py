@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from sdgmnet.data.hpatches import (
+from sdgmnet.data.hpatches.files import (
     TYPES,
     choose_sequences,
     digest_of_sequence,
@@ -17,9 +17,9 @@ from sdgmnet.data.hpatches import (
     read_strip,
     write_descriptors,
 )
-from sdgmnet.data.hpatches_splits import SPLITS
+from sdgmnet.data.hpatches.splits import SPLITS
 from sdgmnet.errors import InputError
-from sdgmnet.files import read_json
+from sdgmnet.storage import read_json
 
 
 def write_strips(folder: Path, count: int = 3, seed: int = 0) -> np.ndarray:

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sdgmnet.data.hpatches_splits import SPLITS
-from sdgmnet.data.hpatches_tasks import (
+from sdgmnet.data.hpatches.splits import SPLITS
+from sdgmnet.data.hpatches.tasks import (
     DISTRACTORS,
     QUERIES,
     draw_retrieval,

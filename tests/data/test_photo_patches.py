@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from sdgmnet.data.patchset import PatchSet
-from sdgmnet.data.photo_patches import write_scene
-from sdgmnet.data.photo_points import Points
-from sdgmnet.reconstruction.views import load_scene, save_scene
+from sdgmnet.data.photos.patches import write_scene
+from sdgmnet.data.photos.tracks import Points
+from sdgmnet.sfm.scene import load_scene, save_scene
 
 
 def test_a_photo_in_two_models_is_shown_once(model: Path, points: Points, tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from sdgmnet.data.patchset import pairs_in
-from sdgmnet.data.photo_options import PhotoOptions
-from sdgmnet.data.photo_points import Points, close_points, load_points, points_by_geometry
-from sdgmnet.data.rule import Rule
-from sdgmnet.files import write_json
-from tests.reconstruction.rendered import Rendered, cast
+from sdgmnet.data.photos.match_rule import Rule
+from sdgmnet.data.photos.options import PhotoOptions
+from sdgmnet.data.photos.tracks import Points, close_points, load_points, points_by_geometry
+from sdgmnet.storage import write_json
+from tests.sfm.rendered import Rendered, cast
 
 EXACT = PhotoOptions(smallest_scale=1.0)
 

@@ -3,10 +3,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sdgmnet.data.photo_sets import read_photo_sets, read_truth
+from sdgmnet.benchmarks.photo_sets import read_photo_sets, read_truth
 from sdgmnet.errors import InputError
-from tests.reconstruction.planes import views_around
-from tests.reconstruction.rendered import SparseScene, write_sparse_text
+from tests.sfm.planes import views_around
+from tests.sfm.rendered import SparseScene, write_sparse_text
 
 
 def test_sets_are_found_in_both_layouts(tmp_path: Path) -> None:

@@ -16,14 +16,14 @@ import pytest
 
 from sdgmnet.cli import main
 from sdgmnet.data.patchset import PatchSet
-from sdgmnet.data.photo_points import Points
-from sdgmnet.data.photos import PhotoOptions, about_layout, digests, find_scenes, keep_apart, make_patchsets
+from sdgmnet.data.photos.pipeline import PhotoOptions, about_layout, digests, find_scenes, keep_apart, make_patchsets
+from sdgmnet.data.photos.tracks import Points
 from sdgmnet.errors import InputError, Stopped
-from sdgmnet.locks import LOCK, only_worker
-from sdgmnet.reconstruction.maps import read_map
-from sdgmnet.reconstruction.sparse import SparseOptions
-from sdgmnet.reconstruction.stereo import DenseOptions
-from tests.reconstruction.planes import write_photos
+from sdgmnet.sfm.sparse import SparseOptions
+from sdgmnet.sfm.stereo import DenseOptions
+from sdgmnet.sfm.workspace import read_map
+from sdgmnet.storage import LOCK, only_worker
+from tests.sfm.planes import write_photos
 
 
 @pytest.mark.parametrize("place", ["photos/s", "photos", "photos/s/deep"])
@@ -114,7 +114,7 @@ def two_models(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         sources = {name: f"photo {name}" for name in names}
         return {"broken": [], "photos": 3, "sources": sources, "pairs": "all 3", "models": [3, 3], "peak_bytes": 0}
 
-    monkeypatch.setattr("sdgmnet.data.photos.reconstruct", reconstruct)
+    monkeypatch.setattr("sdgmnet.data.photos.pipeline.reconstruct", reconstruct)
     shutil.copytree(model / "images", tmp_path / "photos/scene")
     return tmp_path / "photos"
 
@@ -127,7 +127,7 @@ def fail_in(monkeypatch: pytest.MonkeyPatch, models: dict[str, Exception]) -> No
             raise models[workspace.name]
         return "sdgmnet"
 
-    monkeypatch.setattr("sdgmnet.data.photos.make_depths", make_depths)
+    monkeypatch.setattr("sdgmnet.data.photos.pipeline.make_depths", make_depths)
 
 
 def test_a_model_that_fails_is_left_out_and_told(

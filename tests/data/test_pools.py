@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from sdgmnet.data.batches import PairSampler
 from sdgmnet.data.patchset import PatchSet
-from sdgmnet.data.pools import Choice, Pools, connected, equal_shares
-from sdgmnet.data.view_sets import OBSERVATION as VIEW_OBSERVATION
+from sdgmnet.data.sampler import Choice, PairSampler, Pools, connected, equal_shares
+from sdgmnet.data.synthetic.sets import OBSERVATION as VIEW_OBSERVATION
 from sdgmnet.errors import InputError
 
 
@@ -72,7 +71,7 @@ def test_views_are_shown_as_often_as_asked(share: float) -> None:
 
 def test_views_that_do_not_say_their_picture_are_refused() -> None:
     patchset = PatchSet("bare-views", numbered(20), np.repeat(np.arange(10), 2), origin={"one_image_a_batch": True})
-    with pytest.raises(InputError, match="which picture"):
+    with pytest.raises(InputError, match="which image"):
         PairSampler([patchset], 0)
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sdgmnet.data.batches import PairSampler
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.phototour import write_phototour
+from sdgmnet.data.sampler import PairSampler
 
 CONVERT = """
 import re, sys, time

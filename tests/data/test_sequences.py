@@ -54,7 +54,7 @@ def test_missing_parts_are_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no sequence"):
         read_sequences(tmp_path)
     write(tmp_path / "one", 1)
-    with pytest.raises(InputError, match="one picture only"):
+    with pytest.raises(InputError, match="one image only"):
         read_sequences(tmp_path)
     write(tmp_path / "two", 2)
     (tmp_path / "two" / "H_1_2").unlink()
@@ -66,15 +66,15 @@ def test_missing_parts_are_said(tmp_path: Path) -> None:
 def test_a_missing_first_or_last_picture_is_said(tmp_path: Path) -> None:
     write(tmp_path / "wall", 4)
     (tmp_path / "wall" / "4.png").unlink()
-    with pytest.raises(InputError, match="holds H_1_4 but not picture 4"):
+    with pytest.raises(InputError, match="holds H_1_4 but not image 4"):
         read_sequences(tmp_path)
     (tmp_path / "wall" / "1.png").unlink()
-    with pytest.raises(InputError, match="holds picture 3 but not picture 1"):
+    with pytest.raises(InputError, match="holds image 3 but not image 1"):
         read_sequences(tmp_path)
 
 
 def test_gaps_are_said(tmp_path: Path) -> None:
     write(tmp_path / "wall", 4)
     (tmp_path / "wall" / "3.png").unlink()
-    with pytest.raises(InputError, match="holds picture 4 but not picture 3"):
+    with pytest.raises(InputError, match="holds image 4 but not image 3"):
         read_sequences(tmp_path)

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from sdgmnet.data.strip_regions import (
+from sdgmnet.data.hpatches.regions import (
     DETECTORS,
     JITTERS,
     MAGNIFICATION,

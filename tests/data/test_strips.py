@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from sdgmnet.cli import main
-from sdgmnet.data import strip_regions, strips
-from sdgmnet.data.hpatches import TYPES
-from sdgmnet.data.strips import StripOptions, make_strips
+from sdgmnet.data.hpatches.files import TYPES, strips
+from sdgmnet.data.hpatches.files import regions as strip_regions
+from sdgmnet.data.hpatches.strips import StripOptions, make_strips
 from sdgmnet.errors import InputError
 from tests.features.pictures import noise_picture
 
@@ -180,7 +180,7 @@ def test_other_pictures_are_noticed(sequences: Path, tmp_path: Path) -> None:
     before = contents(out)
     (folder / "3.png").write_bytes((folder / "4.png").read_bytes())
     rows, skipped = make_strips(tmp_path / "in", out, options)
-    assert len(rows) == 1 and "made of other pictures" in skipped[0].reason
+    assert len(rows) == 1 and "made of other images" in skipped[0].reason
     rows, skipped = make_strips(tmp_path / "in", out, options, force=["wall"])
     assert len(rows) == 1 and not skipped
     assert (out / "wall/e2.png").read_bytes() != before["wall/e2.png"]
@@ -233,7 +233,7 @@ def test_what_cannot_be_used_is_named_and_the_rest_is_made(
     assert main(["data", "hpatches", str(root), "-o", str(tmp_path / "out"), "--patches", "7"]) == 0
     said = capsys.readouterr()
     for name, why in {
-        "four": "holds 4 pictures: strips are made of 6",
+        "four": "holds 4 images: strips are made of 6",
         "crooked": "H_1_3 is no homography",
         "cut": "5.png is empty",
         "flat": "no region",

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from sdgmnet.cli import main
-from sdgmnet.data import view_sets
 from sdgmnet.data.patchset import PatchSet
-from sdgmnet.data.view_sets import ViewOptions, make_view_sets, spread
-from sdgmnet.data.views import Viewing
+from sdgmnet.data.synthetic import sets as view_sets
+from sdgmnet.data.synthetic.sets import ViewOptions, make_view_sets, spread
+from sdgmnet.data.synthetic.views import Viewing
 from sdgmnet.errors import InputError
 
 OPTIONS = ViewOptions(Viewing(views=3, keypoints=200), photos=3, size=300)

@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 import pytest
 
-from sdgmnet.data.view_sets import PHOTO_VIEWING
-from sdgmnet.data.views import (
+from sdgmnet.data.synthetic.sets import PHOTO_VIEWING
+from sdgmnet.data.synthetic.views import (
     Viewing,
     _draw_homography,
     carry,

@@ -1,4 +1,4 @@
-"""A picture for the tests of this folder."""
+"""An image for the tests of this folder."""
 
 import cv2
 import numpy as np

@@ -10,13 +10,14 @@ import cv2
 import numpy as np
 import pytest
 
+from sdgmnet.descriptors import describe
 from sdgmnet.errors import InputError
-from sdgmnet.features import colmap
-from sdgmnet.features.colmap import from_colmap, read_keypoints, to_colmap, verify, write_database
-from sdgmnet.features.describe import Features, describe
+from sdgmnet.features.describe import Features
 from sdgmnet.features.keypoints import Keypoints, detect
+from sdgmnet.sfm import colmap
+from sdgmnet.sfm.colmap import from_colmap, read_keypoints, to_colmap, verify, write_database
 from tests.features.pictures import noise_picture
-from tests.reconstruction.planes import views_around, write_photos
+from tests.sfm.planes import views_around, write_photos
 
 pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install 'sdgmnet[sfm]'")
 COUNT = 5
@@ -48,7 +49,7 @@ def features(photos: Path) -> dict[str, Features]:
 
 @pytest.fixture(scope="module")
 def matches(features: dict[str, Features]) -> dict[tuple[str, str], np.ndarray]:
-    """One pair stands there with the later picture first."""
+    """One pair stands there with the later image first."""
     pairs = {pair: mutual(features[pair[0]], features[pair[1]]) for pair in combinations(features, 2)}
     pairs["04.png", "00.png"] = pairs.pop(("00.png", "04.png"))[:, ::-1]
     return pairs

@@ -1,4 +1,4 @@
-"""Patch geometry: patches follow the picture, and every library's conventions lead to the same patch."""
+"""Patch geometry: patches follow the image, and every library's conventions lead to the same patch."""
 
 import math
 from collections.abc import Callable
@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from sdgmnet.features.colmap import from_colmap, to_colmap
-from sdgmnet.features.describe import describe
+from sdgmnet.descriptors import describe
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints, detect, from_opencv, to_opencv
 from sdgmnet.features.kornia import from_lafs, to_lafs
 from sdgmnet.features.patches import cut_patches, inside
+from sdgmnet.sfm.colmap import from_colmap, to_colmap
 from tests.features.pictures import noise_picture
-from tests.reconstruction.planes import with_orientation
+from tests.sfm.planes import with_orientation
 
 WIDTH, HEIGHT = 400, 360
 
@@ -48,7 +48,7 @@ class Move(NamedTuple):
     shift: tuple[float, float] = (0.0, 0.0)
 
     def matrix(self) -> np.ndarray:
-        """About the picture's middle."""
+        """About the image's middle."""
         cos, sin = self.zoom * math.cos(self.turn), self.zoom * math.sin(self.turn)
         linear, middle = np.array([[cos, -sin], [sin, cos]]), np.array([(WIDTH - 1) / 2, (HEIGHT - 1) / 2])
         return np.column_stack([linear, self.zoom * middle - linear @ middle + self.shift])
@@ -65,7 +65,7 @@ class Move(NamedTuple):
         return points._replace(xy=xy, sigma=points.sigma * self.zoom, angle=points.angle + self.turn)
 
     def stays(self, points: Keypoints) -> np.ndarray:
-        """Whose patch lies within both pictures, with nothing from beyond the border of the first."""
+        """Whose patch lies within both images, with nothing from beyond the border of the first."""
         upright = points._replace(sigma=points.sigma * 1.5)
         moved = self.of_keypoints(upright)
         return inside(upright, WIDTH, HEIGHT) & inside(moved, round(self.zoom * WIDTH), round(self.zoom * HEIGHT))
@@ -122,12 +122,12 @@ def test_enlarging_as_opencv_does_keeps_the_half_pixel(picture: np.ndarray, foun
 
 
 def cell(points: Keypoints) -> np.ndarray:
-    """Width of a patch's cells in pixels of the picture."""
+    """Width of a patch's cells in pixels of the image."""
     return points.sigma * 12 / 64
 
 
 def measured_shift(left: np.ndarray, right: np.ndarray, width: np.ndarray) -> np.ndarray:
-    """By how many pixels of the picture, x and y, the patches on the right lie beside those on the left.
+    """By how many pixels of the image, x and y, the patches on the right lie beside those on the left.
 
     One shift for all, by least squares on the gradient (Lucas and Kanade); width (N,) are the cells' in pixels.
     """
@@ -153,14 +153,14 @@ def test_a_patch_of_one_pixel_a_cell_is_the_picture_itself(picture: np.ndarray) 
     middle = np.array([[100 + 31.5, 50 + 31.5]])
     one = Keypoints(middle, np.array([64 / 12]), np.zeros(1), np.ones(1))
     assert np.array_equal(cut_patches(picture, one)[0], picture[50:114, 100:164])
-    quarter = one._replace(angle=np.array([np.pi / 2]))  # the patch's x axis points down the picture
+    quarter = one._replace(angle=np.array([np.pi / 2]))  # the patch's x axis points down the image
     turned = np.rot90(picture[50:114, 100:164])
     assert np.abs(cut_patches(picture, quarter)[0].astype(int) - turned).max() <= 1
 
 
 @pytest.mark.parametrize("pixels", [0.5, 1.0, 1.9, 2.0, 3.5, 4.0])
 def test_the_half_pixel_is_right_on_every_level_of_the_pyramid(picture: np.ndarray, pixels: float) -> None:
-    """Against a patch read from the smoothed picture itself, cell by cell. The picture's sides are odd: halving them is not."""
+    """Against a patch read from the smoothed image itself, cell by cell. The image's sides are odd: halving them is not."""
     picture = np.ascontiguousarray(picture[:-1, :-3])
     rng = np.random.default_rng(1)
     reach = round(32 * pixels) + 4
@@ -221,7 +221,7 @@ def read_as_opencv(picture: np.ndarray, one: cv2.KeyPoint) -> np.ndarray:
 
 
 def read_as_colmap(picture: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """Its shape [a11 a12; a21 a22] takes the unit circle to that of radius sigma; the picture's corner is at (0, 0)."""
+    """Its shape [a11 a12; a21 a22] takes the unit circle to that of radius sigma; the image's corner is at (0, 0)."""
     x, y, scale, orientation = row
     cos, sin = scale * math.cos(orientation), scale * math.sin(orientation)
     along = (np.arange(64) - 31.5) * 12 / 64

@@ -30,11 +30,11 @@ def test_the_cameras_note_turns_the_picture_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"not a picture", cv2.imencode(".png", np.zeros((9, 9), np.uint8))[1].tobytes()[:20]]
+    "content", [b"", b"not an image", cv2.imencode(".png", np.zeros((9, 9), np.uint8))[1].tobytes()[:20]]
 )
 def test_what_is_no_picture_is_said(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "bad.png").write_bytes(content)
-    with pytest.raises(InputError, match=r"bad.png is (empty|cut off|not a picture)"):
+    with pytest.raises(InputError, match=r"bad.png is (empty|cut off|not an image)"):
         read_gray(tmp_path / "bad.png")
 
 

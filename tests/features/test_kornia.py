@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 import torch
 
+from sdgmnet.descriptors import describe
 from sdgmnet.encoders import SDGMNet
+from sdgmnet.engine import describe_patches
 from sdgmnet.errors import InputError
-from sdgmnet.features.describe import describe
 from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.features.kornia import from_lafs, to_lafs
 from sdgmnet.features.patches import cut_patches, inside
-from sdgmnet.inference import describe_patches
 from tests.features.pictures import noise_picture
 
 

@@ -175,7 +175,7 @@ def test_numbers_that_are_none_are_refused(bad: float) -> None:
 
 
 def test_shapes_and_kinds_are_checked() -> None:
-    with pytest.raises(InputError, match=r"one D for both pictures, not \(5, 16\) and \(5, 8\)"):
+    with pytest.raises(InputError, match=r"one D for both images, not \(5, 16\) and \(5, 8\)"):
         match(unit(5, 16, 1), unit(5, 8, 1))
     with pytest.raises(InputError, match="floats or whole numbers, not bool"):
         match(np.ones((2, 2), dtype=bool), unit(2, 2, 1))

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
+from sdgmnet.descriptors import describe
 from sdgmnet.encoders import SDGMNet
 from sdgmnet.errors import InputError
-from sdgmnet.features.describe import describe
 from sdgmnet.features.keypoints import detect, from_opencv, to_opencv
 from sdgmnet.features.opencv import OpenCVFeatures
 from tests.features.pictures import noise_picture
@@ -101,7 +101,7 @@ def test_nothing_found_is_what_opencv_gives(ours: OpenCVFeatures) -> None:
 
 
 def test_opencvs_matchers_and_drawing_take_it(picture: np.ndarray) -> None:
-    """A turned picture is matched: BFMatcher, FLANN, a homography by USAC, and drawMatches."""
+    """A turned image is matched: BFMatcher, FLANN, a homography by USAC, and drawMatches."""
     ours = OpenCVFeatures("rootsift", limit=300)
     move = np.vstack([cv2.getRotationMatrix2D((200, 180), 25, 1.0), [0, 0, 1]])
     turned = cv2.warpPerspective(picture, move, (400, 360), flags=cv2.INTER_CUBIC)

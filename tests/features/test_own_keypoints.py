@@ -5,7 +5,7 @@ import pytest
 
 from sdgmnet.errors import InputError
 from sdgmnet.features.h5 import Store
-from sdgmnet.features.own_keypoints import read_keypoints
+from sdgmnet.features.keypoint_files import read_keypoints
 
 
 def test_text_npz_and_h5_give_the_same(tmp_path: Path) -> None:

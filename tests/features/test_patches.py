@@ -21,7 +21,7 @@ def keypoint(x: float, y: float, sigma: float, angle: float) -> Keypoints:
 
 
 def expected_places(x: float, y: float, sigma: float, angle: float, side: int = 64) -> tuple[np.ndarray, np.ndarray]:
-    """Where cell (row, column) of the patch lies in the picture, written out cell by cell."""
+    """Where cell (row, column) of the patch lies in the image, written out cell by cell."""
     places_x, places_y = np.empty((side, side)), np.empty((side, side))
     for row in range(side):
         for column in range(side):
@@ -116,7 +116,7 @@ def test_select(picture: np.ndarray) -> None:
 @pytest.mark.parametrize("sigma", [1.7, 2.5, 4.3, 9.0, 13.0])
 @pytest.mark.parametrize("angle", [0.0, 0.6, np.pi / 2, -2.3, 4.0])
 def test_cells_lie_where_they_should(sigma: float, angle: float) -> None:
-    """On pictures whose grey level is the coordinate, a patch shows where each of its cells was read."""
+    """On images whose grey level is the coordinate, a patch shows where each of its cells was read."""
     x, y = 127.3, 126.1
     ramp = np.tile(np.arange(256, dtype=np.uint8), (256, 1))
     expected = expected_places(x, y, sigma, angle)
@@ -255,7 +255,7 @@ def test_frames_of_keypoints_give_their_patches(picture: np.ndarray) -> None:
 @pytest.mark.parametrize("size", [9.0, 30.0, 55.0])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_cells_of_a_frame_go_through_the_homography_one_by_one(size: float, sign: int) -> None:
-    """On pictures whose grey level is the coordinate. A homography is the same with all signs turned."""
+    """On images whose grey level is the coordinate. A homography is the same with all signs turned."""
     homography = sign * np.array([[0.8, 0.15, 20], [-0.1, 0.9, 31], [4e-4, -3e-4, 1.0]])
     frame = np.array([[[0.9 * size, -0.4 * size, 131.2], [0.5 * size, 0.7 * size, 118.7]]])
     ramp = np.tile(np.arange(256, dtype=np.uint8), (256, 1))

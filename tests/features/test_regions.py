@@ -48,7 +48,7 @@ def test_a_square_is_a_corner_point_of_its_own_scale(side: int) -> None:
 
 @pytest.mark.parametrize(("find", "share"), [(hessian_blobs, 0.8), (harris_corners, 0.6)])
 def test_a_larger_picture_has_the_same_regions_larger(find: Detector, share: float) -> None:
-    """To half a pixel and 20 %. OpenCV's DoG finds 85 % again by this measure, and a picture of something else has 10 %."""
+    """To half a pixel and 20 %. OpenCV's DoG finds 85 % again by this measure, and an image of something else has 10 %."""
     zoom, picture = 1.6, noise_picture()
     larger = cv2.resize(picture, None, fx=zoom, fy=zoom, interpolation=cv2.INTER_CUBIC)
     small = find(picture)
@@ -99,7 +99,7 @@ def test_the_angle_of_a_slope_is_its_direction(degrees: float) -> None:
 
 
 def lowe_angle(image: np.ndarray, x: float, y: float, sigma: float) -> float:
-    """Pixel by pixel: gradients of the blurred picture, weights, 36 bins, and the centre of mass of the best three."""
+    """Pixel by pixel: gradients of the blurred image, weights, 36 bins, and the centre of mass of the best three."""
     blurred = cv2.GaussianBlur(image.astype(np.float64), (0, 0), sigma)
     bins = [0.0] * 36
     reach = round(4.5 * sigma)

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 
 from sdgmnet.errors import InputError
 from sdgmnet.loss import LOSSES, HardNetLoss, ModulatedLoss, TFeatLoss
-from sdgmnet.loss.calling import value_of
-from sdgmnet.loss.named import is_loss_name, loss_by_name, own_file, parse_options
+from sdgmnet.loss.registry import is_loss_name, loss_by_name, own_file, parse_options, value_of
 
 OWN = """
 from __future__ import annotations

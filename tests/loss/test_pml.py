@@ -10,8 +10,8 @@ from torch import Tensor
 
 from sdgmnet.errors import InputError
 from sdgmnet.loss import SDGMLoss
-from sdgmnet.loss.named import loss_by_name
 from sdgmnet.loss.pml import PMLLoss, SDGMLossOfLabels
+from sdgmnet.loss.registry import loss_by_name
 
 library = pytest.importorskip("pytorch_metric_learning", reason="pip install 'sdgmnet[pml]'")
 losses = pytest.importorskip("pytorch_metric_learning.losses")

@@ -11,13 +11,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sdgmnet.distributed import world_of
+from sdgmnet.distributed import across_ranks, world_of
 from sdgmnet.errors import InputError
 from sdgmnet.loss import LOSSES, HardNetOriginalLoss, SDGMLoss, SOSNetLoss, mining
-from sdgmnet.loss.named import loss_by_name
 from sdgmnet.loss.orthogonal import WithOrthogonality
 from sdgmnet.loss.pml import SDGMLossOfLabels
-from sdgmnet.loss.ranks import across_ranks
+from sdgmnet.loss.registry import loss_by_name
 from tests.ranks import run_ranks
 
 PAIRS, STEPS = 24, 3

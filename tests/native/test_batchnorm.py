@@ -9,12 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sdgmnet.data.sources import with_pairs
-from sdgmnet.distributed import ALONE
+from sdgmnet.distributed import ALONE, synchronise_batchnorm
 from sdgmnet.encoders import L2Net, SDGMNet
-from sdgmnet.inference import describe_patches
+from sdgmnet.engine import describe_patches
 from sdgmnet.native import batchnorm
 from sdgmnet.native.build import library
-from sdgmnet.synchronised import synchronise_batchnorm
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.engine import build_trunk
 from sdgmnet.training.run import evaluate, start

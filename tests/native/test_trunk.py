@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from sdgmnet.encoders import SDGMNet
+from sdgmnet.engine import describe_patches
 from sdgmnet.errors import InputError
-from sdgmnet.inference import describe_patches
 from sdgmnet.native import build, trunk
 from sdgmnet.native.build import library
 

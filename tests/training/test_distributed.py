@@ -16,15 +16,15 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from sdgmnet import encoders
-from sdgmnet.data.batches import PairSampler
-from sdgmnet.data.demo import read_demo
 from sdgmnet.data.patchset import PatchSet
+from sdgmnet.data.sampler import PairSampler
+from sdgmnet.data.synthetic.demo import read_demo
 from sdgmnet.distributed import ALONE, world_of
 from sdgmnet.encoders import ENCODERS
 from sdgmnet.errors import InputError, Stopped
-from sdgmnet.training import loop
+from sdgmnet.training import fit as loop
 from sdgmnet.training.config import TrainConfig
-from sdgmnet.training.loop import train
+from sdgmnet.training.fit import train
 from sdgmnet.training.run import Run, iterate_once, start
 from sdgmnet.training.step import dropout_masks
 from tests.conftest import blob_patches
@@ -288,7 +288,7 @@ def test_the_command_by_two_ranks(
     assert "data or configuration of rank 0 and of rank 1 differ" in first["other data"][1]
     assert "Vector returned a tensor (8,)" in first["no scalar"][1]
     for name in ("uneven", "taken", "too large", "other data", "no scalar"):
-        assert first[name][0] == "InputError" and second[name] == ("SaidByTheFirst", "")
+        assert first[name][0] == "InputError" and second[name] == ("SilentExit", "")
     assert not (tmp_path / "new/config.json").exists()
 
 

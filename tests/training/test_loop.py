@@ -16,14 +16,14 @@ from safetensors.torch import load_file
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.encoders import L2Net
 from sdgmnet.errors import InputError, Interrupted, TrainingStopped
-from sdgmnet.locks import only_worker
 from sdgmnet.loss import SDGMLoss
 from sdgmnet.pretrained import save_encoder
-from sdgmnet.training import loop
+from sdgmnet.storage import only_worker
+from sdgmnet.training import fit as loop
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.config import TrainConfig
+from sdgmnet.training.fit import train
 from sdgmnet.training.log import read_log
-from sdgmnet.training.loop import train
 from sdgmnet.training.recipes import settings_of
 from sdgmnet.training.run import Run
 

@@ -12,12 +12,12 @@ from sdgmnet.cli import main
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.sources import Sources
 from sdgmnet.encoders import L2Net
+from sdgmnet.engine import halve
 from sdgmnet.errors import InputError
-from sdgmnet.resampling import halve
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.engine import choose_engine
+from sdgmnet.training.fit import train
 from sdgmnet.training.log import read_log
-from sdgmnet.training.loop import train
 from sdgmnet.training.recipes import RECIPES, settings_of
 
 METHODS = ("tfeat", "l2net", "hardnet", "cdfdesc", "sosnet", "hardnet+frn", "hynet", "sdgmnet")

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from sdgmnet.training.signals import stop_signals
+from sdgmnet.training.fit import stop_signals
 
 
 def ask() -> None:

@@ -3,10 +3,10 @@ import time
 import pytest
 import torch
 
-from sdgmnet.data.batches import PairSampler
 from sdgmnet.data.patchset import PatchSet
+from sdgmnet.data.sampler import PairSampler
 from sdgmnet.training.config import TrainConfig
-from sdgmnet.training.loop import iterate_once, start
+from sdgmnet.training.fit import iterate_once, start
 from tests.conftest import blob_patches
 
 

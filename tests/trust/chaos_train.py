@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from sdgmnet.training.config import TrainConfig
-from sdgmnet.training.loop import train
+from sdgmnet.training.fit import train
 
 
 def main(inputs: Path, out: Path) -> None:

@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of the readers that are Python all the way down, by atheris (libFuzzer).
 
-    python -m tests.trust.guided --seconds 60 --target pictures
+    python -m tests.trust.guided --seconds 60 --target images
 
 Bytes that reach new lines are kept and changed further; the small valid files are where it starts. Ends with a traceback at
 the first escape.
@@ -15,9 +15,9 @@ import warnings
 from pathlib import Path
 
 MODULES = (
-    "sdgmnet.arrays", "sdgmnet.files", "sdgmnet.data.hpatches_tasks", "sdgmnet.data.phototour", "sdgmnet.data.sequences",
-    "sdgmnet.data.photo_sets", "sdgmnet.features.eth", "sdgmnet.features.images", "sdgmnet.features.own_keypoints",
-    "sdgmnet.reconstruction.cloud", "sdgmnet.reconstruction.maps", "sdgmnet.training.config", "sdgmnet.training.log",
+    "sdgmnet.storage", "sdgmnet.storage", "sdgmnet.data.hpatches.tasks", "sdgmnet.data.phototour", "sdgmnet.data.sequences",
+    "sdgmnet.benchmarks.photo_sets", "sdgmnet.features.eth", "sdgmnet.features.images", "sdgmnet.features.keypoint_files",
+    "sdgmnet.sfm.viewer", "sdgmnet.sfm.workspace", "sdgmnet.training.config", "sdgmnet.training.log",
 )  # fmt: skip
 
 

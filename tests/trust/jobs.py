@@ -16,7 +16,7 @@ from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.phototour import write_phototour
 from sdgmnet.training.checkpoint import checkpoints, read_checkpoint
 from tests.conftest import blob_patches
-from tests.reconstruction.planes import write_photos
+from tests.sfm.planes import write_photos
 
 STEPS = 8
 
@@ -52,7 +52,7 @@ def unfinished(folder: Path) -> list[str]:
     return [str(path.relative_to(folder)) for path in folder.rglob("*.part*")]
 
 
-def demand_whole_files(folder: Path) -> None:
+def require_whole_files(folder: Path) -> None:
     """Every file under its final name can be read to its end."""
     for path in visible(folder):
         if path.suffix == ".json":
@@ -134,14 +134,14 @@ def convert(inputs: Path, out: Path) -> list[Any]:
     return ["data", "phototour", inputs / "small", "-o", out]
 
 
-def demand_whole_sets(out: Path) -> None:
-    demand_whole_files(out)
+def require_whole_sets(out: Path) -> None:
+    require_whole_files(out)
     for card in out.glob("[!.]*/set.json"):
         opened = PatchSet.open(card.parent)
         assert np.asarray(opened.patches).shape == (len(opened), 64, 64)
 
 
-# Pictures
+# Images
 
 
 def prepare_pictures(inputs: Path) -> None:
@@ -165,7 +165,7 @@ def features(out: Path) -> dict[str, Any]:
     return found
 
 
-def demand_whole_features(out: Path) -> None:
+def require_whole_features(out: Path) -> None:
     if (out / "features.h5").exists():
         assert features(out)
 
@@ -188,9 +188,9 @@ def evaluate(inputs: Path, out: Path) -> list[Any]:
 
 
 JOBS: dict[str, Job] = {
-    "train": Job(prepare_training, start_training, resume_training, results_of_training, demand_whole_files),
-    "data phototour": Job(prepare_phototour, convert, convert, digests, demand_whole_sets),
-    "describe": Job(prepare_pictures, describe, describe, features, demand_whole_features),
-    "data photos": Job(prepare_pictures, make_patches, make_patches, patches, demand_whole_sets),
-    "evaluate": Job(prepare_training, evaluate, evaluate, digests, demand_whole_files),
+    "train": Job(prepare_training, start_training, resume_training, results_of_training, require_whole_files),
+    "data phototour": Job(prepare_phototour, convert, convert, digests, require_whole_sets),
+    "describe": Job(prepare_pictures, describe, describe, features, require_whole_features),
+    "data photos": Job(prepare_pictures, make_patches, make_patches, patches, require_whole_sets),
+    "evaluate": Job(prepare_training, evaluate, evaluate, digests, require_whole_files),
 }

@@ -19,42 +19,41 @@ import cv2
 import numpy as np
 import torch
 
+from reproduce.captions import caption_of_run
+from reproduce.results import FILE, Result, read_result
+from sdgmnet.benchmarks.photo_sets import read_truth
 from sdgmnet.commands.match import read_pairs
-from sdgmnet.data.batches import PairSampler
 from sdgmnet.data.download import unpack_zip
-from sdgmnet.data.hpatches import read_descriptor_file, read_strip
-from sdgmnet.data.hpatches_tasks import read_retrieval, read_verification
+from sdgmnet.data.hpatches.files import read_descriptor_file, read_strip
+from sdgmnet.data.hpatches.strips import JITTERS, records
+from sdgmnet.data.hpatches.tasks import read_retrieval, read_verification
 from sdgmnet.data.patchset import PatchSet
-from sdgmnet.data.photo_points import load_points, points_of_tracks, save_points
-from sdgmnet.data.photo_sets import read_truth
+from sdgmnet.data.photos.tracks import load_points, points_of_tracks, save_points
 from sdgmnet.data.phototour import grid_of_patches, read_bitmap, read_phototour, read_point_ids, read_test_pairs
+from sdgmnet.data.sampler import PairSampler
 from sdgmnet.data.sequences import read_homography
 from sdgmnet.data.sources import with_pairs
-from sdgmnet.data.strips import JITTERS, records
+from sdgmnet.descriptors import load_kornia
 from sdgmnet.encoders import TFeat
 from sdgmnet.features import eth, h5
 from sdgmnet.features.compact import Projection, load_projection, save_projection
 from sdgmnet.features.describe import Features
 from sdgmnet.features.images import read_color, read_gray
+from sdgmnet.features.keypoint_files import read_keypoints
 from sdgmnet.features.keypoints import Keypoints
-from sdgmnet.features.own_keypoints import read_keypoints
-from sdgmnet.files import write_json
-from sdgmnet.foreign import load_kornia
-from sdgmnet.paper.captions import caption_of_run
-from sdgmnet.paper.results import FILE, Result, read_result
 from sdgmnet.pretrained import load_encoder, load_tfeat, save_encoder
-from sdgmnet.reconstruction import database
-from sdgmnet.reconstruction.cloud import read_ply
-from sdgmnet.reconstruction.copies import read_copies
-from sdgmnet.reconstruction.maps import read_map, write_map
-from sdgmnet.reconstruction.times import Times
-from sdgmnet.reconstruction.views import SparseScene, View, load_scene, save_scene
-from sdgmnet.reconstruction.workspace import noted_options
+from sdgmnet.sfm import database
+from sdgmnet.sfm.photo_import import read_copies
+from sdgmnet.sfm.scene import SparseScene, View, load_scene, save_scene
+from sdgmnet.sfm.stage_timer import Times
+from sdgmnet.sfm.viewer import read_ply
+from sdgmnet.sfm.workspace import noted_options, read_map, write_map
+from sdgmnet.storage import write_json
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.checkpoint import checkpoints, load_checkpoint, read_checkpoint, save_checkpoint
 from sdgmnet.training.config import TrainConfig
+from sdgmnet.training.fit import fingerprint
 from sdgmnet.training.log import read_log
-from sdgmnet.training.loop import fingerprint
 from tests.conftest import blob_patches
 from tests.trust import mutations
 from tests.trust.mutations import Mutate
@@ -276,7 +275,7 @@ def check_projection(folder: Path) -> None:
     demand(axes.ndim == 2 and axes.dtype.kind == "f" and all_finite([axes]), "projection")
 
 
-# Pictures
+# Images
 
 SUFFIXES = ("png", "jpg", "bmp", "ppm", "pgm", "tif", "webp", "16.png")
 
@@ -295,7 +294,7 @@ def check_pictures(folder: Path) -> None:
         for read, dimensions in ((read_gray, 2), (read_color, 3)):
             found = read(folder / f"a.{suffix}")
             demand(found.dtype == np.uint8 and found.ndim == dimensions and found.size > 0, "picture")
-            demand(found.size <= 3 * 2**28, "a picture of bounded size")
+            demand(found.size <= 3 * 2**28, "an image of bounded size")
 
 
 # COLMAP

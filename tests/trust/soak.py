@@ -23,9 +23,9 @@ from rich.console import Console
 
 from sdgmnet.cli import main as sdgmnet
 from sdgmnet.training.config import TrainConfig
-from sdgmnet.training.loop import train
+from sdgmnet.training.fit import train
 from tests.conftest import blob_patches
-from tests.reconstruction.planes import write_photos
+from tests.sfm.planes import write_photos
 from tests.trust.reports import FOLDER, record
 
 

@@ -60,7 +60,7 @@ def prepared(name: str, folder: Path) -> Job:
     return JOBS[name]
 
 
-def demand_sentence(ended: Ended, *words: str) -> None:
+def require_sentence(ended: Ended, *words: str) -> None:
     assert ended.code == 2, ended.said
     assert "Traceback" not in ended.said
     assert any(word in ended.said.lower() for word in words), ended.said
@@ -88,7 +88,7 @@ def test_disk_gets_full_at_every_writing_step(name: str, runner: Nursery, tmp_pa
                 (small / "old.txt").write_text(OLD)
                 ended = runner.run(job.start(inputs, small / "out"))
                 if ended.code:
-                    demand_sentence(ended, "disk is full")
+                    require_sentence(ended, "disk is full")
                     refused += 1
                 if (small / "out").exists():
                     job.whole(small / "out")
@@ -116,7 +116,7 @@ def test_read_only_disk(name: str, runner: Nursery, tmp_path: Path) -> None:
     with disk(tmp_path / "disk", 1 << 28) as place:
         (place / "old.txt").write_text(OLD)
         change(place, "ro")
-        demand_sentence(runner.run(job.start(inputs, place / "out")), "read-only")
+        require_sentence(runner.run(job.start(inputs, place / "out")), "read-only")
         assert [path.name for path in place.iterdir()] == ["old.txt"]
     record(name, "read-only folder", 1, 1)
 
@@ -140,7 +140,7 @@ def test_two_processes_on_one_folder(name: str, runner: Nursery, tmp_path: Path)
     assert sorted(end.code for end in ends) in ([0, 0], [0, 2]), [end.said for end in ends]
     for end in ends:
         if end.code:
-            demand_sentence(end, "another", "already")
+            require_sentence(end, "another", "already")
     assert job.result(out) == job.result(tmp_path / "undisturbed")
     assert unfinished(out) == []
     record(

@@ -14,17 +14,16 @@ import numpy as np
 import pytest
 import torch
 
-from sdgmnet.arrays import read_arrays
+from sdgmnet.benchmarks.photo_sets import read_truth
 from sdgmnet.data.download import unpack_zip
 from sdgmnet.data.patchset import PatchSet, together
-from sdgmnet.data.photo_sets import read_truth
 from sdgmnet.errors import InputError
 from sdgmnet.features import h5
 from sdgmnet.features.images import MOST_PIXELS, declared_pixels, read_color, read_gray
-from sdgmnet.files import read_json
 from sdgmnet.pretrained import load_encoder
-from sdgmnet.reconstruction import database
-from sdgmnet.reconstruction.cloud import read_ply
+from sdgmnet.sfm import database
+from sdgmnet.sfm.viewer import read_ply
+from sdgmnet.storage import read_arrays, read_json
 from sdgmnet.training.checkpoint import read_checkpoint, save_checkpoint
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.log import read_log
@@ -107,7 +106,7 @@ def test_inputs_that_once_escaped(target: str, seed: int, number: int, tmp_path:
         TARGETS[target].read(tmp_path)
 
 
-# Pictures
+# Images
 
 
 def png_of(width: int, height: int, data: bytes = b"") -> bytes:

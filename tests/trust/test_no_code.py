@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from sdgmnet.arrays import read_arrays
 from sdgmnet.cli import main
-from sdgmnet.contenders import parse_contender
 from sdgmnet.data.patchset import PatchSet
+from sdgmnet.descriptors import load_kornia, parse_descriptor
 from sdgmnet.errors import InputError
 from sdgmnet.features.compact import load_projection
-from sdgmnet.features.own_keypoints import read_keypoints
-from sdgmnet.foreign import load_kornia
+from sdgmnet.features.keypoint_files import read_keypoints
 from sdgmnet.pretrained import load_encoder, load_tfeat
+from sdgmnet.storage import read_arrays
 from sdgmnet.training.checkpoint import load_checkpoint, read_checkpoint
 from tests.conftest import blob_patches
 
@@ -60,10 +59,10 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "w.safetensors": load_encoder,
     "axes.safetensors": load_projection,
     "tfeat.params": load_tfeat,
-    "tfeat.pt": lambda path: parse_contender(f"tfeat:{path}"),
+    "tfeat.pt": lambda path: parse_descriptor(f"tfeat:{path}"),
     "hardnet.pt": lambda path: load_kornia(f"HardNet:{path}"),
-    "hardnet.pth": lambda path: parse_contender(f"kornia:HardNet:{path}"),
-    "w.onnx": lambda path: parse_contender(str(path)),
+    "hardnet.pth": lambda path: parse_descriptor(f"kornia:HardNet:{path}"),
+    "w.onnx": lambda path: parse_descriptor(str(path)),
     "checkpoint-000000003.pt": read_checkpoint,
     "checkpoints/checkpoint-000000003.pt": lambda path: load_checkpoint(path.parent),
     "keypoints.npz": lambda path: read_keypoints(path, "a.png"),

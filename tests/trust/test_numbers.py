@@ -14,15 +14,15 @@ from safetensors.torch import load_file
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.errors import TrainingStopped
 from sdgmnet.training.config import TrainConfig
+from sdgmnet.training.fit import train
 from sdgmnet.training.log import read_log
-from sdgmnet.training.loop import train
 from tests.trust.reports import record
 
 POINTS, VIEWS = 6, 2
 
 
 def all_equal() -> np.ndarray:
-    """Every patch the same picture: no positive differs from a negative."""
+    """Every patch the same image: no positive differs from a negative."""
     return np.tile(np.random.default_rng(0).integers(0, 256, (1, 64, 64), dtype=np.uint8), (POINTS * VIEWS, 1, 1))
 
 
@@ -82,7 +82,7 @@ def train_on(patches: np.ndarray, out: Path, steps: int, loss: str) -> str:
 
 @pytest.mark.parametrize("name", ["all_equal", "black"])
 def test_few_steps_on_degenerate_data(name: str, tmp_path: Path) -> None:
-    """One picture turned and mirrored can be told apart, black cannot: the run says so."""
+    """One image turned and mirrored can be told apart, black cannot: the run says so."""
     ended = train_on(DATA[name](), tmp_path, 6, "sdgm")
     assert ("it says" in ended) == (name == "black")
 

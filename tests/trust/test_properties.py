@@ -12,15 +12,14 @@ pytest.importorskip("hypothesis", reason="hypothesis is not installed: pip insta
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from sdgmnet.arrays import read_arrays
-from sdgmnet.data.hpatches import read_descriptor_file
+from sdgmnet.data.hpatches.files import read_descriptor_file
 from sdgmnet.data.phototour import bitmap_problem, read_integers
 from sdgmnet.data.sequences import read_homography
 from sdgmnet.errors import InputError
 from sdgmnet.features import eth
 from sdgmnet.features.images import MOST_PIXELS, declared_pixels, is_cut_off, read_gray
-from sdgmnet.files import parse_json, read_json
-from sdgmnet.reconstruction.maps import read_map, write_map
+from sdgmnet.sfm.workspace import read_map, write_map
+from sdgmnet.storage import parse_json, read_arrays, read_json
 from sdgmnet.training.config import TrainConfig
 
 # The folder is the same for all examples of a test: each writes its file anew.

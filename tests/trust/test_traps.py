@@ -17,28 +17,26 @@ import numpy as np
 import pytest
 import torch
 
-from sdgmnet.arrays import read_arrays
+from sdgmnet.benchmarks.photo_sets import read_truth
 from sdgmnet.cli import main
 from sdgmnet.commands.match import read_pairs
 from sdgmnet.data.download import unpack_zip
-from sdgmnet.data.hpatches import read_descriptor_file
+from sdgmnet.data.hpatches.files import read_descriptor_file
 from sdgmnet.data.patchset import PatchSet, map_array
-from sdgmnet.data.photo_sets import read_truth
 from sdgmnet.data.phototour import read_bitmap, read_integers
 from sdgmnet.data.sequences import read_homography
+from sdgmnet.descriptors import load_kornia, load_onnx
 from sdgmnet.errors import InputError
 from sdgmnet.features import eth, h5
 from sdgmnet.features.compact import load_projection
 from sdgmnet.features.images import MOST_PIXELS, declared_pixels, read_color, read_gray
-from sdgmnet.features.own_keypoints import read_keypoints
-from sdgmnet.files import read_json, write_json
-from sdgmnet.foreign import load_kornia, load_onnx
-from sdgmnet.locks import only_worker
+from sdgmnet.features.keypoint_files import read_keypoints
 from sdgmnet.pretrained import load_encoder, load_tfeat
-from sdgmnet.reconstruction import database
-from sdgmnet.reconstruction.cloud import read_ply
-from sdgmnet.reconstruction.maps import read_map
-from sdgmnet.reconstruction.views import load_scene
+from sdgmnet.sfm import database
+from sdgmnet.sfm.scene import load_scene
+from sdgmnet.sfm.viewer import read_ply
+from sdgmnet.sfm.workspace import read_map
+from sdgmnet.storage import only_worker, read_arrays, read_json, write_json
 from sdgmnet.training.checkpoint import read_checkpoint
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.log import RunLog, read_log
@@ -192,13 +190,13 @@ def test_h5_chunk_that_is_far_larger_than_its_array(tmp_path: Path) -> None:
         h5.read_features(tmp_path / "f.h5", "a.png")
 
 
-# Pictures
+# Images
 
 
 def test_pictures_of_other_kinds_are_refused_before_they_are_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """OpenCV takes gigabytes for the header of a GIF, and writes a file of its own for a Radiance picture."""
+    """OpenCV takes gigabytes for the header of a GIF, and writes a file of its own for a Radiance image."""
     monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("it was decoded"))
     side = struct.pack("<HH", 20_000, 20_000)
     for name, content in {

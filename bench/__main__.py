@@ -1,0 +1,20 @@
+"""`python -m bench train ...`: speed measurements."""
+
+import sys
+
+from sdgmnet.cli import Command, main
+
+COMMANDS: dict[str, Command] = {
+    "train": Command("bench.commands:train", "Speed of a training step."),
+    "infer": Command("bench.commands:infer", "Speed and memory of describing patches."),
+    "loss": Command("bench.commands:loss", "Speed and memory of mining and loss."),
+    "data": Command("bench.commands:data", "Speed of making batches."),
+    "match": Command("bench.commands:match", "Speed of matching descriptors."),
+    "pictures": Command("bench.commands:images", "Speed of matching two images, stage by stage."),
+    "hpatches": Command("bench.commands:hpatches", "Speed of HPatches' three tasks at full size."),
+    "distributed": Command("bench.commands:distributed", "Training by one process and by two (torchrun)."),
+    "all": Command("bench.commands:everything", "All but the last, in one table."),
+}
+
+if __name__ == "__main__":
+    sys.exit(main(None, COMMANDS, "python -m bench"))

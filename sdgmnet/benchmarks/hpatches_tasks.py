@@ -1,0 +1,158 @@
+"""The three tasks of HPatches on descriptors: verification, matching, retrieval, as the official Python code counts.
+
+Equal distances keep the official order, that of the lists. Verification compares distances in float32, as scipy gives
+them there to the official code, the other tasks in float64. Nothing is sorted but the distances of verification: elsewhere
+it is counted how many are nearer.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from sdgmnet.data.hpatches.files import NOISES, OTHERS, TYPES, counts_and_starts, row_numbers
+from sdgmnet.data.hpatches.tasks import Retrieval, Verification
+from sdgmnet.errors import InputError
+from sdgmnet.metrics import average_precision, average_precision_of_ranks
+from sdgmnet.native.distances import count_closer, distances, first_nearest, pair_distances
+
+POOLS = (100, 500, 1000, 5000, 10_000, 15_000, 20_000)
+IMBALANCE = 0.2  # of the positives count in the imbalanced protocol
+
+Track = Callable[[Iterable[int]], Iterable[int]]
+
+
+class Descriptors(NamedTuple):
+    """Of several sequences: each has its 16 types after each other, each type its patches."""
+
+    names: tuple[str, ...]
+    counts: np.ndarray  # (S,) patches of a sequence
+    starts: np.ndarray  # (S,) its first row
+    rows: np.ndarray  # (sum of 16 counts, D) float32
+
+    @staticmethod
+    def gather(named: Iterable[tuple[str, np.ndarray]], counts: Iterable[int]) -> "Descriptors":
+        """From name, (16, N, D) a sequence, and their N."""
+        each, starts = counts_and_starts(list(counts))
+        names: list[str] = []
+        rows = np.empty((0, 0), dtype=np.float32)
+        for number, (name, descriptors) in enumerate(named):
+            if not len(names):
+                rows = np.empty((len(TYPES) * int(each.sum()), descriptors.shape[2]), dtype=np.float32)
+            flat = descriptors.reshape(-1, descriptors.shape[2])
+            rows[starts[number] : starts[number] + len(flat)] = flat
+            names.append(name)
+        return Descriptors(tuple(names), each, starts, rows)
+
+    def of(self, sequence: int, kind: int) -> np.ndarray:
+        """(N, D) of a sequence and type number."""
+        start = self.starts[sequence] + kind * self.counts[sequence]
+        return self.rows[start : start + self.counts[sequence]]
+
+    def numbers(self, sequence: np.ndarray, kind: np.ndarray, patch: np.ndarray) -> np.ndarray:
+        return row_numbers(self.starts, self.counts, sequence, kind, patch)
+
+
+class VerificationScore(NamedTuple):
+    noise: str
+    negatives: str  # intra or inter
+    ap: float  # imbalanced: all negatives, a fifth of the positives
+    auc: float  # balanced
+
+
+class MatchingScore(NamedTuple):
+    sequence: str
+    noise: str
+    image: int  # 1 to 5
+    ap: float
+    success: float  # share of patches whose nearest is theirs
+
+
+class RetrievalScore(NamedTuple):
+    noise: str
+    pool: int  # entries of the list, the five positives among them; more than there are means all
+    ap: float
+
+
+def type_number(noise: int, image: np.ndarray | int) -> np.ndarray:
+    """Image 0 is the reference whatever the noise."""
+    return np.where(np.asarray(image) == 0, 0, noise * OTHERS + np.asarray(image))
+
+
+def verification(descriptors: Descriptors, task: Verification) -> Iterator[VerificationScore]:
+    for number, noise in enumerate(NOISES):
+        positive = noise_distances(descriptors, task.positive, number)
+        few = np.sort(positive[: int(len(positive) * IMBALANCE)])
+        positive.sort()
+        for name, pairs in (("inter", task.inter), ("intra", task.intra)):
+            negative = noise_distances(descriptors, pairs, number)
+            negative.sort()
+            yield VerificationScore(noise, name, sorted_precision(few, negative), sorted_auc(positive, negative))
+
+
+def sorted_precision(positive: np.ndarray, negative: np.ndarray) -> float:
+    """Average precision from ascending distances; equal ones count against the descriptor: the negative comes first."""
+    if len(positive) == 0:
+        return 0.0
+    ranks = np.searchsorted(negative, positive, "right") + np.arange(1, len(positive) + 1)
+    return float(average_precision_of_ranks(ranks, len(positive)))
+
+
+def sorted_auc(positive: np.ndarray, negative: np.ndarray) -> float:
+    """Share of positive and negative distances of which the positive is smaller."""
+    if len(positive) == 0 or len(negative) == 0:
+        return 0.0
+    return float(np.searchsorted(positive, negative, "left").sum() / (len(positive) * len(negative)))
+
+
+def noise_distances(descriptors: Descriptors, pairs: np.ndarray, noise: int) -> np.ndarray:
+    """(P,) float32 of pairs (P, 6) of sequence, image, patch, twice."""
+    first, second = (
+        descriptors.numbers(pairs[:, k], type_number(noise, pairs[:, k + 1]), pairs[:, k + 2]) for k in (0, 3)
+    )
+    found = pair_distances(descriptors.rows, first, second)
+    if np.isnan(found).any():
+        raise InputError("distances contain NaN: the descriptors are not finite.")
+    return found
+
+
+def matching(descriptors: Descriptors, track: Track = iter) -> Iterator[MatchingScore]:
+    """Each reference patch's nearest in the other image, without ratio test or mutual check."""
+    for sequence in track(range(len(descriptors.names))):
+        reference = descriptors.of(sequence, 0)
+        for number, noise in enumerate(NOISES):
+            for image in range(1, OTHERS + 1):
+                other = descriptors.of(sequence, int(type_number(number, image)))
+                nearest, distance = first_nearest(reference, other)
+                right = nearest == np.arange(len(reference))
+                ap = average_precision(-distance, right, positives=len(right))
+                yield MatchingScore(descriptors.names[sequence], noise, image, ap, float(right.mean()))
+
+
+def retrieval(descriptors: Descriptors, task: Retrieval, track: Track = iter) -> Iterator[RetrievalScore]:
+    """Five positives among distractors of other sequences: average precision over the first entries of the list."""
+    scores = np.zeros((len(NOISES), len(POOLS)))
+    places = task.distractors
+    pool = descriptors.rows[descriptors.numbers(places[:, 0], np.zeros(len(places), dtype=np.int64), places[:, 1])]
+    for sequence in track(range(len(descriptors.names))):
+        patches = task.queries[task.queries[:, 0] == sequence, 1]
+        query = descriptors.of(sequence, 0)[patches]
+        positives = np.stack([descriptors.of(sequence, kind)[patches] for kind in range(1, len(TYPES))], axis=1)
+        scores += precision_sums(query, positives, pool[places[:, 0] != sequence])
+    for number, noise in enumerate(NOISES):
+        for pool_number, size in enumerate(POOLS):
+            yield RetrievalScore(noise, size, float(scores[number, pool_number] / max(len(task.queries), 1)))
+
+
+def precision_sums(query: np.ndarray, positives: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Sums (noises, pools) over queries (Q, D) with positives (Q, 15, D) and distractors (R, D) in their order.
+
+    Before a positive come the nearer distractors and the nearer positives.
+    """
+    near = distances(query, positives)
+    closer = count_closer(query, others, near, [min(size - OTHERS, len(others)) for size in POOLS]).cumsum(axis=2)
+    near = near.reshape(len(query), len(NOISES), OTHERS)
+    closer = closer.reshape(len(query), len(NOISES), OTHERS, len(POOLS))
+    order = np.argsort(near, axis=2, kind="stable")
+    ranks = np.take_along_axis(closer, order[..., None], axis=2) + np.arange(1, OTHERS + 1)[:, None]
+    return average_precision_of_ranks(np.moveaxis(ranks, 2, 3), OTHERS).sum(axis=0)

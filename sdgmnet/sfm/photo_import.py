@@ -1,0 +1,140 @@
+"""Photos as people keep them -> copies that COLMAP can work on: upright, not too large, under names that its lists can hold."""
+
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sdgmnet.errors import InputError
+from sdgmnet.storage import new_folder, read_record, stays_below
+
+KEPT_AS_THEY_ARE = {".jpg", ".jpeg", ".png"}
+PHOTOS = KEPT_AS_THEY_ARE | {".bmp", ".heic", ".heif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"}
+
+
+COPIES = {"photos": [{"name": str, "width": int, "height": int, "focal": int | float | None}], "broken": [(str, str)]}
+
+
+def read_copies(record: Path) -> dict[str, Any]:
+    """What `prepare_photos` returned, written down since."""
+    copies: dict[str, Any] = read_record(record, COPIES)
+    for copy in copies["photos"]:
+        copy.setdefault("source", copy["name"])  # older records have none
+        if not isinstance(copy["source"], str) or not stays_below(copy["name"]) or not stays_below(copy["source"]):
+            raise InputError(f"{record} names photos that are not below its folder: remove it.")
+    return copies
+
+
+def find_photos(folder: Path, without: Iterable[Path] = ()) -> list[str]:
+    """Photos below the folder by their names relative to it, sorted; nothing hidden, nothing in the folders `without`."""
+    found, visited = [], {os.path.realpath(place) for place in without}
+    for place, folders, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        # A link may lead to a folder above it: nothing is entered twice.
+        folders[:] = [] if real in visited else sorted(name for name in folders if not name.startswith("."))
+        if real not in visited:
+            photos = (Path(place, name) for name in files if not name.startswith("."))
+            found += [path.relative_to(folder).as_posix() for path in photos if path.suffix.lower() in PHOTOS]
+        visited.add(real)
+    return sorted(found)
+
+
+def prepare_photos(
+    folder: str, names: Sequence[str], work: str, options: dict[str, Any], into: str = "photos"
+) -> dict[str, Any]:
+    """Upright photos of at most `size` pixels in work/photos, or `into`; what cannot be read is named with the reason."""
+    import cv2
+
+    broken: list[list[str]] = []
+    kept: list[dict[str, Any]] = []
+    target = Path(work) / into
+    shutil.rmtree(target, ignore_errors=True)
+    with new_folder(target) as part:
+        for name in names:
+            source = Path(folder) / name
+            reason, picture, changed = read_photo(source)
+            if picture is None:
+                broken.append([plain_name(name), reason])
+                continue
+            height, width = picture.shape[:2]
+            scale = min(1.0, options["size"] / max(width, height))
+            as_it_is = scale == 1.0 and not changed and source.suffix.lower() in KEPT_AS_THEY_ARE
+            copy = part / copied_name(name, {photo["name"] for photo in kept})
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            if as_it_is:
+                shutil.copyfile(source, copy)
+            if not as_it_is or not opens_in_colmap(copy):
+                side = (max(1, round(width * scale)), max(1, round(height * scale)))
+                smaller = cv2.resize(picture, side, interpolation=cv2.INTER_AREA) if scale < 1 else picture
+                coded = cv2.imencode(copy.suffix, smaller, [cv2.IMWRITE_JPEG_QUALITY, 97])[1]
+                copy.write_bytes(coded.tobytes())  # unlike OpenCV's own writing, this says when the disk is full
+                width, height = side
+            kept.append(
+                {
+                    "name": copy.relative_to(part).as_posix(),
+                    "source": plain_name(name),
+                    "width": width,
+                    "height": height,
+                    "focal": noted_focal_length(source),
+                }
+            )
+    return {"broken": broken, "photos": sorted(kept, key=lambda photo: photo["name"])}
+
+
+def plain_name(name: str) -> str:
+    """A file's name as text that everybody takes: Python's marks for bytes that are no UTF-8 become %E9 and the like."""
+    return "".join(f"%{ord(sign) - 0xDC00:02X}" if "\udc80" <= sign <= "\udcff" else sign for sign in name)
+
+
+def copied_name(name: str, taken: set[str]) -> str:
+    """A name that COLMAP's lists of pairs can hold, without white space, of a kind that COLMAP reads."""
+    path = Path("_".join(plain_name(name).split()))
+    if path.suffix.lower() not in KEPT_AS_THEY_ARE:
+        path = path.with_name(f"{path.name}.jpg")
+    number, free = 1, path
+    while free.as_posix() in taken:
+        number += 1
+        free = path.with_name(f"{path.stem}_{number}{path.suffix}")
+    return free.as_posix()
+
+
+def read_photo(path: Path) -> tuple[str, np.ndarray | None, bool]:
+    """Why it cannot be read (or empty), the upright image (or None) of eight bits, and whether it is another than the file's
+    own, by a turn that EXIF asks for or by its depth."""
+    import cv2
+
+    from sdgmnet.features.images import Unreadable, read_eight_bits, read_picture
+
+    try:
+        upright = read_eight_bits(path, cv2.IMREAD_COLOR)
+        stored = read_picture(path, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    except Unreadable as error:
+        return str(error), None, False
+    return "", upright, not np.array_equal(upright, stored)
+
+
+def opens_in_colmap(path: Path) -> bool:
+    """Not every file that OpenCV reads: by its name it takes a WebP for the JPEG that it is called."""
+    import pycolmap
+
+    try:
+        pycolmap.infer_camera_from_image(path)
+    except Exception:  # whatever it stumbles over, a copy of our own is what it can read
+        return False
+    return True
+
+
+def noted_focal_length(path: Path) -> float | None:
+    """Focal length by EXIF as a share of the longer side, None where the photo does not say."""
+    import pycolmap
+
+    try:
+        camera = pycolmap.infer_camera_from_image(path)
+    except Exception:  # whatever it stumbles over, the focal length is then found from the matches
+        return None
+    if not camera.has_prior_focal_length:
+        return None
+    return round(camera.mean_focal_length() / max(camera.width, camera.height), 6)

@@ -1,0 +1,75 @@
+"""Photos of textured boards before a wall, rendered in milliseconds: enough for a real reconstruction in a test."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from sdgmnet.sfm.scene import View, project
+from tests.sfm.rendered import look
+
+# Centre, half width and half height along x and y, and turn about the vertical in degrees; the farthest first.
+BOARDS = (
+    ((0.0, 0.0, 6.0), (6.0, 4.5), 0),
+    ((-1.6, 0.2, 5.0), (0.9, 1.0), 25),
+    ((1.5, -0.3, 4.6), (0.8, 0.9), -30),
+    ((0.1, 0.9, 4.2), (0.9, 0.5), 10),
+)
+
+
+def board_texture(seed: int, width: int, height: int) -> np.ndarray:
+    """Noise of several sizes, different everywhere."""
+    rng = np.random.default_rng(seed)
+    total = np.zeros((height, width))
+    for cells in (8, 20, 50, 120, 250):
+        coarse = rng.normal(size=(max(2, cells * height // width), cells))
+        total += cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
+    return np.clip(128 + 40 * total, 0, 255).astype(np.uint8)
+
+
+def photograph(view: View, seed: int = 0) -> np.ndarray:
+    """(H, W) uint8. The farthest board is painted first, nearer ones over it."""
+    picture = np.zeros((view.height, view.width), dtype=np.uint8)
+    for number, (centre, half, degrees) in enumerate(BOARDS):
+        turn = np.deg2rad(degrees)
+        right, down = np.array([np.cos(turn), 0, np.sin(turn)]) * half[0], np.array([0, half[1], 0])
+        corners = np.array([np.array(centre) + x * right + y * down for x, y in ((-1, -1), (1, -1), (1, 1), (-1, 1))])
+        there, depth = project(view, corners)
+        assert (depth > 0).all()
+        width = round(160 * 2 * half[0])
+        texture = board_texture(100 * seed + number, width, round(width * half[1] / half[0]))
+        edge = (
+            np.array([[0, 0], [texture.shape[1], 0], [texture.shape[1], texture.shape[0]], [0, texture.shape[0]]]) - 0.5
+        )
+        warp = cv2.getPerspectiveTransform(edge.astype(np.float32), there.astype(np.float32))
+        size = (view.width, view.height)
+        painted = cv2.warpPerspective(texture, warp, size, flags=cv2.INTER_AREA)
+        covered = cv2.warpPerspective(np.full_like(texture, 255), warp, size, flags=cv2.INTER_NEAREST) > 0
+        picture[covered] = painted[covered]
+    return picture
+
+
+def views_around(count: int, width: int = 480, height: int = 360) -> list[View]:
+    target = np.array([0, 0.1, 5.0])
+    angles = np.deg2rad(6 * (np.arange(count) - (count - 1) / 2))
+    centres = [
+        target + 5 * np.array([np.sin(a), -0.05 - 0.04 * (number % 3), -np.cos(a)]) for number, a in enumerate(angles)
+    ]
+    return [look(f"{number:02d}.png", centre, target, width, height) for number, centre in enumerate(centres)]
+
+
+def write_photos(folder: Path, count: int = 6, seed: int = 0, width: int = 480, height: int = 360) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for view in views_around(count, width, height):
+        cv2.imwrite(str(folder / view.name), photograph(view, seed))
+        paths.append(folder / view.name)
+    return paths
+
+
+def with_orientation(jpeg: bytes, orientation: int) -> bytes:
+    """A JPEG with an EXIF block that says how to turn it."""
+    entry = b"\x12\x01\x03\x00\x01\x00\x00\x00" + orientation.to_bytes(2, "little") + b"\x00\x00"
+    tiff = b"II*\x00\x08\x00\x00\x00\x01\x00" + entry + b"\x00\x00\x00\x00"
+    block = b"Exif\x00\x00" + tiff
+    return jpeg[:2] + b"\xff\xe1" + (len(block) + 2).to_bytes(2, "big") + block + jpeg[2:]
