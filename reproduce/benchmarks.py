@@ -13,19 +13,17 @@ import tyro
 from sdgmnet.paper import table5 as paper_table5
 
 from reproduce import hpatches_table
-from reproduce.figures import Out
 from reproduce.output import print_written, require_folder
 from sdgmnet.benchmarks.hpatches import Row
 from sdgmnet.benchmarks.reconstruction import COLMAP, Detector
 from sdgmnet.commands import evaluate_hpatches as hpatches
 from sdgmnet.commands import evaluate_matching as matching
 from sdgmnet.commands import evaluate_reconstruction
-from sdgmnet.commands.data import print_aside
 from sdgmnet.data.hpatches.tasks import PAIRS
 from sdgmnet.descriptors import identity, split_label
 from sdgmnet.errors import InputError
 from sdgmnet.plots import draw_fig4, draw_reconstruction
-from sdgmnet.report import markdown, print_table
+from sdgmnet.report import Out, markdown, print_aside, print_table
 from sdgmnet.sfm.photo_import import PHOTOS
 from sdgmnet.storage import read_json, reason_of, write_json, write_text
 

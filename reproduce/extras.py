@@ -8,19 +8,18 @@ import numpy as np
 import tyro
 
 from reproduce.captions import caption_of_run, kind_of_moments
-from reproduce.figures import Out, encoder_of, one_patchset
+from reproduce.figures import encoder_of, one_patchset
 from reproduce.learning_rate import draw_pace, read_pace, warm_up_factor
 from reproduce.margin_share import MARGINS, PAPER, draw_release
 from reproduce.margin_share import released as released_shares
 from reproduce.modulation_command import angles_of_run
 from reproduce.norms import contrast_of, draw_norms, relate
 from reproduce.output import FILES, print_written, require_folder, require_run
-from sdgmnet.commands.data import print_aside
 from sdgmnet.engine import feature_lengths
 from sdgmnet.errors import InputError
 from sdgmnet.loss.sdgm import PAPER_POWER_PER_PAIR
 from sdgmnet.pretrained import ALIAS
-from sdgmnet.report import Section, deliver_sections
+from sdgmnet.report import Out, Section, deliver_sections, print_aside
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.log import read_log
 

@@ -12,7 +12,6 @@ from reproduce.captions import caption_of_run, kind_of_moments
 from reproduce.modulation_command import angles_of_run
 from reproduce.output import FILES, print_written, require_folder
 from reproduce.triplet_figure import draw_fig1, draw_pairs, find_triplets
-from sdgmnet.commands.data import print_aside
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.sources import open_patchsets
 from sdgmnet.encoders import ENCODERS, Encoder
@@ -21,10 +20,8 @@ from sdgmnet.errors import InputError
 from sdgmnet.metrics import skewness
 from sdgmnet.plots import draw_fig2
 from sdgmnet.pretrained import ALIAS, load_encoder
-from sdgmnet.report import Section, deliver, deliver_sections
+from sdgmnet.report import Out, Section, deliver, deliver_sections, print_aside
 from sdgmnet.training.config import TrainConfig
-
-Out = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
 
 
 @dataclass(frozen=True)

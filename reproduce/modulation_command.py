@@ -15,10 +15,9 @@ from reproduce import modulation
 from reproduce.captions import caption_of_run
 from reproduce.microscope import measure, prepare
 from reproduce.output import FILES, print_written, require_folder
-from sdgmnet.commands.data import print_aside
 from sdgmnet.errors import InputError
 from sdgmnet.loss.registry import is_loss_name, loss_by_name, own_file, parse_options
-from sdgmnet.report import Section, counting_bar, deliver_sections
+from sdgmnet.report import Section, counting_bar, deliver_sections, print_aside
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.run import build_loss

@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sdgmnet.commands.data import print_aside
 from sdgmnet.errors import InputError
-from sdgmnet.report import Section, print_sections, sections_markdown
+from sdgmnet.report import Section, print_aside, print_sections, sections_markdown
 from sdgmnet.storage import write_json, write_text
 
 FILES = ("table.md", "results.json")  # by every command

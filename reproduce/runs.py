@@ -18,9 +18,8 @@ from reproduce.plan import Planned, made_elsewhere, plan_method, unique_runs
 from reproduce.results import Result, concern
 from reproduce.runner import run_plan
 from reproduce.table1 import PlanArguments, describe_with, finished_runs, only_plan
-from sdgmnet.commands.data import print_aside
 from sdgmnet.errors import InputError
-from sdgmnet.report import Section
+from sdgmnet.report import Section, print_aside
 from sdgmnet.training.config import EPOCHS
 
 TOP_TEN = "the mean of a run's ten best checkpoints, chosen on the test pairs (the paper's way)"

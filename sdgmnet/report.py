@@ -6,8 +6,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape as escape_html
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import tyro
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -17,6 +18,14 @@ from sdgmnet.errors import InputError
 from sdgmnet.storage import write_json, write_text
 
 # ---- report
+
+
+Out = Annotated[Path, tyro.conf.arg(aliases=["-o"])]  # the folder that every command writes to
+
+
+def print_aside(sentence: str) -> None:
+    """Print to stderr, so that stdout holds only what a program may read."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(sentence, markup=False)
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:

@@ -15,9 +15,7 @@ from sdgmnet.data.patchset import PatchSet, is_patchset, random_test_pairs, writ
 from sdgmnet.data.phototour import read_phototour, write_phototour
 from sdgmnet.data.synthetic.demo import read_demo
 from sdgmnet.errors import InputError
-from sdgmnet.report import deliver, print_table
-
-Out = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+from sdgmnet.report import Out, deliver, print_aside, print_table
 
 
 @dataclass(frozen=True)
@@ -247,11 +245,6 @@ def pairs(words: list[str]) -> None:
     if kept:
         print_aside(f"{told}, left as they are: --replace draws them anew.")
     summarise([PatchSet.open(folder) for folder in drawn])
-
-
-def print_aside(sentence: str) -> None:
-    """To the person, not into the output that a program may read."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(sentence, markup=False)
 
 
 def patchset_folders(folder: Path) -> list[Path]:

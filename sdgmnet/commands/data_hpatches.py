@@ -6,11 +6,10 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from sdgmnet.commands.data import Out
 from sdgmnet.data.hpatches.regions import DETECTORS, JITTERS
 from sdgmnet.data.hpatches.strips import StripOptions, make_strips
 from sdgmnet.errors import InputError
-from sdgmnet.report import counting_bar, print_table
+from sdgmnet.report import Out, counting_bar, print_table
 
 MOST = 16000  # patches: the strip would be higher than a million pixels, which OpenCV does not read
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from sdgmnet.commands.data import Out, summarise
+from sdgmnet.commands.data import summarise
 from sdgmnet.data.synthetic.sets import PHOTO_VIEWING, ViewOptions, make_view_sets
 from sdgmnet.errors import InputError
-from sdgmnet.report import counting_bar
+from sdgmnet.report import Out, counting_bar
 
 
 @dataclass(frozen=True)

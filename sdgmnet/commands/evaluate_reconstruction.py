@@ -8,11 +8,10 @@ import tyro
 
 from sdgmnet.benchmarks.photo_sets import read_photo_sets
 from sdgmnet.benchmarks.reconstruction import BenchmarkOptions, Detector, parse_entries, run, table
-from sdgmnet.commands.data import print_aside
 from sdgmnet.commands.reconstruct import check_numbers, stages, use_threads
 from sdgmnet.errors import InputError
 from sdgmnet.plots import draw_reconstruction
-from sdgmnet.report import deliver
+from sdgmnet.report import deliver, print_aside
 from sdgmnet.sfm.colmap import need_pycolmap
 from sdgmnet.sfm.reconstruct import NoModel
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import tyro
 
-from sdgmnet.commands.data import Out
 from sdgmnet.errors import InputError
+from sdgmnet.report import Out
 
 
 @dataclass(frozen=True)

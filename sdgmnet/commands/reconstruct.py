@@ -13,14 +13,13 @@ import tyro
 from rich.console import Console
 from rich.progress import TaskID
 
-from sdgmnet.commands.data import Out, print_aside
 from sdgmnet.commands.match import read_pairs
 from sdgmnet.descriptors import as_descriptor, describe, identity
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import Features, find_keypoints
 from sdgmnet.features.images import read_gray
 from sdgmnet.pretrained import ALIAS
-from sdgmnet.report import counting_bar, print_table
+from sdgmnet.report import Out, counting_bar, print_aside, print_table
 from sdgmnet.sfm.colmap import need_pycolmap
 from sdgmnet.sfm.fusion import SIZE as DENSE_SIZE
 from sdgmnet.sfm.fusion import densify
