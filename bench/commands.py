@@ -20,7 +20,7 @@ from sdgmnet.data.synthetic.demo import read_motorcycle
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import detect
-from sdgmnet.report import deliver
+from sdgmnet.report import Section, deliver
 from sdgmnet.training.engine import choose_engine
 
 Rows = list[list[str]]
@@ -107,7 +107,7 @@ def _run(name: str, words: list[str], parts: Sequence[Any]) -> None:
     machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, engine {engine}"
     header = ["what", "contender", "median", "from - to", "ratio"]
     results = {"machine": machine, "header": header, "rows": rows}
-    deliver(results, header, rows, arguments.out, arguments.json, title=f"sdgmnet bench {name} ({machine})")
+    deliver(results, [Section(f"bench {name} ({machine})", "", header, rows)], arguments.out, arguments.json)
 
 
 def _row(what: str, timing: Timing, unit: str, reference: Timing | None = None) -> list[str]:

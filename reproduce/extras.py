@@ -19,7 +19,7 @@ from sdgmnet.engine import feature_lengths
 from sdgmnet.errors import InputError
 from sdgmnet.loss.sdgm import PAPER_POWER_PER_PAIR
 from sdgmnet.pretrained import ALIAS
-from sdgmnet.report import Out, Section, deliver_sections, print_aside
+from sdgmnet.report import Out, Section, deliver, print_aside
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.log import read_log
 
@@ -73,9 +73,7 @@ def learning_rate(words: list[str]) -> None:
     }
     results |= {name: values.tolist() for name, values in pace._asdict().items()}
     header = ("iteration", "learning rate", "f of P⁺", "f of P⁻")
-    deliver_sections(
-        results, [Section("Equivalent learning rate", caption, header, rows)], arguments.out, arguments.json
-    )
+    deliver(results, [Section("Equivalent learning rate", caption, header, rows)], arguments.out, arguments.json)
     initial = config.initial_power or PAPER_POWER_PER_PAIR * config.batch_size
     steps = np.arange(1, int(config.warmup * config.iterations) + 1)
     formula = warm_up_factor(steps, config.batch_size, initial, config.running_decay)
@@ -120,9 +118,7 @@ def released(words: list[str]) -> None:
         "released": shares.tolist(),
     }
     header = ("m", "released, %", "were θʳ normal, %", "paper, %")
-    deliver_sections(
-        results, [Section("Triplets beyond the margin", caption, header, rows)], arguments.out, arguments.json
-    )
+    deliver(results, [Section("Triplets beyond the margin", caption, header, rows)], arguments.out, arguments.json)
     draw_release(shares, config.margin, arguments.out / "released")
     print_written(arguments.out, (*FILES, "released.png", "released.pdf"))
 
@@ -174,6 +170,6 @@ def norms(words: list[str]) -> None:
         "contrast": contrast.tolist(),
         "length": length.tolist(),
     }
-    deliver_sections(results, [Section("‖x‖ against contrast", caption, header, [row])], arguments.out, arguments.json)
+    deliver(results, [Section("‖x‖ against contrast", caption, header, [row])], arguments.out, arguments.json)
     draw_norms(contrast, length, relation, arguments.out / "norms")
     print_written(arguments.out, (*FILES, "norms.png", "norms.pdf"))

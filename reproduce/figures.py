@@ -20,7 +20,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.metrics import skewness
 from sdgmnet.plots import draw_fig2
 from sdgmnet.pretrained import ALIAS, load_encoder
-from sdgmnet.report import Out, Section, deliver, deliver_sections, print_aside
+from sdgmnet.report import Out, Section, deliver, print_aside
 from sdgmnet.training.config import TrainConfig
 
 
@@ -81,7 +81,7 @@ def fig1(words: list[str]) -> None:
         f"m = {arguments.margin:g}."
     )
     section = Section("Fig. 1: triplets (radians)", caption, header, rows)
-    deliver_sections({"caption": caption, **results}, [section], arguments.out, arguments.json)
+    deliver({"caption": caption, **results}, [section], arguments.out, arguments.json)
     note = f"{patchset.name}, batch of {len(pairs)} pairs; arrows: modulated gradients"
     draw_fig1(patchset, triplets, note, arguments.out / "fig1")
     print_written(arguments.out, (*FILES, "fig1.png", "fig1.pdf"))
@@ -138,7 +138,7 @@ def fig2(words: list[str]) -> None:
         ("running mean", "running std") if config.loss == "sdgm" else ("mean of the weights", "std of the weights")
     )
     header = ("angle (rad)", *running, "mean of the triplets", "std of the triplets", "skewness")
-    deliver_sections(results, [Section("Fig. 2", caption, header, rows)], arguments.out, arguments.json)
+    deliver(results, [Section("Fig. 2", caption, header, rows)], arguments.out, arguments.json)
     print_written(arguments.out, (*FILES, "fig2.png", "fig2.pdf"))
 
 
@@ -166,9 +166,8 @@ def fig3(words: list[str]) -> None:
     layers = read_layers(encoder)
     rows = [[one.text, "×".join(map(str, one.shape)), str(one.parameters)] for one in layers]
     results = {"encoder": type(encoder).__name__, "layers": [one._asdict() for one in layers]}
-    deliver(
-        results, ("layer", "shape", "parameters"), rows, arguments.out, arguments.json, title=type(encoder).__name__
-    )
+    section = Section(type(encoder).__name__, "", ("layer", "shape", "parameters"), rows)
+    deliver(results, [section], arguments.out, arguments.json)
     draw_fig3(type(encoder).__name__, layers, arguments.out / "fig3")
     print_written(arguments.out, (*FILES, "fig3.png", "fig3.pdf"))
 

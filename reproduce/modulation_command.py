@@ -17,7 +17,7 @@ from reproduce.microscope import measure, prepare
 from reproduce.output import FILES, print_written, require_folder
 from sdgmnet.errors import InputError
 from sdgmnet.loss.registry import is_loss_name, loss_by_name, own_file, parse_options
-from sdgmnet.report import Section, counting_bar, deliver_sections, print_aside
+from sdgmnet.report import Section, counting_bar, deliver, print_aside
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.run import build_loss
@@ -86,7 +86,7 @@ def main(words: list[str]) -> None:
     )
     results = {"caption": caption, **modulation.content(found, arguments.pairs, source)}
     section = Section("Modulation of losses", caption, *modulation.table(found))
-    deliver_sections(results, [section], arguments.out, arguments.json)
+    deliver(results, [section], arguments.out, arguments.json)
     modulation.draw_modulations(found, angles, source, arguments.out / "modulation")
     print_written(arguments.out, (*FILES, "modulation.png", "modulation.pdf"))
 

@@ -1,31 +1,73 @@
-"""Results for people and for programs: a table on the terminal, table.md and results.json in a folder."""
+"""Results for people and for programs: tables, table.md, results.json, an HTML page; and progress on the terminal.
+
+Tables and JSON go to stdout. Progress bars and remarks go to stderr, so that stdout can be piped.
+"""
 
 import base64
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from html import escape as escape_html
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import tyro
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from sdgmnet.errors import InputError
 from sdgmnet.storage import write_json, write_text
 
-# ---- report
+Item = TypeVar("Item")
+
+# Options that every command spells the same way.
+Out = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+OptionalOut = Annotated[Path | None, tyro.conf.arg(aliases=["-o"])]
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+
+# Library functions report progress by calling on_progress(stage, done, total).
+OnProgress = Callable[[str, int, int], None]
+
+STDERR = Console(stderr=True, highlight=False, soft_wrap=True)
+FINISHED_BARS = 8  # of earlier stages that stay visible
+MIME_TYPES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".svg": "image/svg+xml"}
+STYLE = """
+body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; font: 16px/1.5 system-ui, sans-serif; color: #222; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
+p { max-width: 48rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
+th, td { padding: 0.25rem 0.75rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #ddd; }
+th:first-child, td:first-child { text-align: left; }
+th { border-bottom: 2px solid #888; }
+img { max-width: 100%; height: auto; }
+"""
 
 
-Out = Annotated[Path, tyro.conf.arg(aliases=["-o"])]  # the folder that every command writes to
+class Section(NamedTuple):
+    """A part of a report: a heading, a few sentences, and a table or an image or both."""
+
+    heading: str
+    text: str = ""
+    header: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    image: Path | None = None
 
 
 def print_aside(sentence: str) -> None:
-    """Print to stderr, so that stdout holds only what a program may read."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(sentence, markup=False)
+    """Print a remark to stderr, above the progress bars where there are any."""
+    STDERR.print(sentence, markup=False)
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
@@ -38,8 +80,38 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
-def counting_bar(console: Console) -> Progress:
-    """A bar that says what is being done, how much of how many is done, how long it took and will take."""
+def print_sections(sections: Sequence[Section]) -> None:
+    for section in sections:
+        print_table(section.header, section.rows, section.heading)
+        if section.text:
+            print(section.text, end="\n\n")
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def sections_markdown(sections: Sequence[Section]) -> str:
+    return "\n".join(
+        "\n\n".join([f"## {one.heading}", *([one.text] if one.text else []), markdown(one.header, one.rows)])
+        for one in sections
+    )
+
+
+def deliver(results: Any, sections: Sequence[Section], out: Path | None, as_json: bool) -> None:
+    """Print the tables, or the results as JSON; write results.json and table.md into `out` if it is given."""
+    if as_json:
+        print(json.dumps(results, indent=2))
+    else:
+        print_sections(sections)
+    if out is not None:
+        write_json(out / "results.json", results)
+        write_text(out / "table.md", sections_markdown(sections))
+
+
+def counting_bar(console: Console = STDERR) -> Progress:
+    """A bar with a description, done and total, elapsed and remaining time."""
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -48,6 +120,39 @@ def counting_bar(console: Console) -> Progress:
         TimeRemainingColumn(),
         console=console,
     )
+
+
+@contextmanager
+def progress_bars(quiet: bool = False) -> Iterator[OnProgress]:
+    """Show progress on stderr while the block runs: a bar per stage on a terminal, only their final state when piped."""
+    with counting_bar(Console(quiet=True) if quiet else STDERR) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def on_progress(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                for task in bars.tasks[:-FINISHED_BARS]:
+                    if task.finished:
+                        bars.remove_task(task.id)
+                tasks[stage] = bars.add_task(stage, total=total)
+            if tasks[stage] in bars.task_ids:
+                bars.update(tasks[stage], completed=done, total=total)
+
+        yield on_progress
+
+
+def no_progress(stage: str, done: int, total: int) -> None:
+    """Report nothing: the default of library functions."""
+
+
+def track(
+    items: Iterable[Item], stage: str, on_progress: OnProgress = no_progress, total: int | None = None
+) -> Iterator[Item]:
+    """Yield the items and report progress after each; `total` for items that have no length."""
+    count = len(items) if total is None else total  # type: ignore[arg-type]
+    on_progress(stage, 0, count)
+    for done, item in enumerate(items, start=1):
+        yield item
+        on_progress(stage, done, count)
 
 
 def tracker(bars: Progress) -> Callable[[Iterable[Any], str, int], Iterator[Any]]:
@@ -63,82 +168,9 @@ def tracker(bars: Progress) -> Callable[[Iterable[Any], str, int], Iterator[Any]
     return track
 
 
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-class Section(NamedTuple):
-    """A part of a report: what it is about, in a sentence or two, and its table or its image."""
-
-    heading: str
-    text: str = ""
-    header: Sequence[str] = ()
-    body: Sequence[Sequence[str]] = ()
-    picture: Path | None = None
-
-
-def print_sections(sections: Sequence[Section]) -> None:
-    """One below the other, each table with its heading and what is to be said of it."""
-    for one in sections:
-        print_table(one.header, one.body, one.heading)
-        if one.text:
-            print(one.text, end="\n\n")
-
-
-def sections_markdown(sections: Sequence[Section]) -> str:
-    return "\n".join(f"## {one.heading}\n\n{one.text}\n\n{markdown(one.header, one.body)}" for one in sections)
-
-
-def deliver_sections(results: Any, sections: Sequence[Section], out: Path | None, as_json: bool) -> None:
-    """As `deliver`, for several tables."""
-    if as_json:
-        print(json.dumps(results, indent=2))
-    else:
-        print_sections(sections)
-    if out is not None:
-        write_json(out / "results.json", results)
-        write_text(out / "table.md", sections_markdown(sections))
-
-
-def deliver(
-    results: Any,
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    out: Path | None,
-    as_json: bool,
-    title: str | None = None,
-) -> None:
-    """Print the table, or JSON; write both into `out` where given."""
-    if as_json:
-        print(json.dumps(results, indent=2))
-    else:
-        print_table(header, rows, title)
-    if out is not None:
-        write_json(out / "results.json", results)
-        write_text(out / "table.md", markdown(header, rows))
-
-
-# ---- html
-
-
-KINDS = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".svg": "image/svg+xml"}
-STYLE = """
-body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; font: 16px/1.5 system-ui, sans-serif; color: #222; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
-p { max-width: 48rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.25rem 0.75rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #ddd; }
-th:first-child, td:first-child { text-align: left; }
-th { border-bottom: 2px solid #888; }
-img { max-width: 100%; height: auto; }
-"""
-
-
 def write_page(path: Path | str, title: str, sections: Sequence[Section]) -> None:
-    """The sections below each other, each with its table or its image (PNG, JPEG or SVG) or both."""
-    # The empty icon keeps browsers from asking for one.
+    """Write one self-contained HTML file; images (PNG, JPEG or SVG) are embedded."""
+    # The empty icon keeps browsers from requesting one.
     write_text(
         path,
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -154,10 +186,10 @@ def section_html(section: Section) -> str:
     if section.text:
         parts.append(f"<p>{escape_html(section.text)}</p>")
     if section.header:
-        lines = [row_html("th", section.header), *(row_html("td", row) for row in section.body)]
+        lines = [row_html("th", section.header), *(row_html("td", row) for row in section.rows)]
         parts.append('<div class="wide"><table>\n' + "\n".join(lines) + "\n</table></div>")
-    if section.picture is not None:
-        parts.append(f'<img src="{as_data(section.picture)}" alt="{escape_html(section.heading)}">')
+    if section.image is not None:
+        parts.append(f'<img src="{data_url(section.image)}" alt="{escape_html(section.heading)}">')
     return "<section>\n" + "\n".join(parts) + "\n</section>\n"
 
 
@@ -165,9 +197,8 @@ def row_html(cell: str, row: Sequence[str]) -> str:
     return "<tr>" + "".join(f"<{cell}>{escape_html(text)}</{cell}>" for text in row) + "</tr>"
 
 
-def as_data(picture: Path) -> str:
-    """The image itself as an address."""
-    kind = KINDS.get(picture.suffix.lower())
-    if kind is None:
-        raise InputError(f"{picture}: a page holds images that end in {', '.join(KINDS)}.")
-    return f"data:{kind};base64,{base64.b64encode(picture.read_bytes()).decode('ascii')}"
+def data_url(image: Path) -> str:
+    mime_type = MIME_TYPES.get(image.suffix.lower())
+    if mime_type is None:
+        raise InputError(f"{image}: cannot be embedded in an HTML page; use {', '.join(MIME_TYPES)}.")
+    return f"data:{mime_type};base64,{base64.b64encode(image.read_bytes()).decode('ascii')}"

@@ -51,7 +51,7 @@ def page(tmp_path: Path) -> Path:
     cv2.imwrite(str(tmp_path / "purple.png"), np.full((80, 120, 3), PURPLE, dtype=np.uint8))
     sections = [
         Section("Scores <of> & all", 'Higher is "better".', ["name", "score"], [["<b>SIFT</b>", "0.5"], ["ours", "θ"]]),
-        Section("An image", picture=tmp_path / "purple.png"),
+        Section("An image", image=tmp_path / "purple.png"),
     ]
     write_page(tmp_path / "index.html", "Results & more", sections)
     return tmp_path / "index.html"
@@ -70,7 +70,7 @@ def test_page_holds_everything_and_fetches_nothing(page: Path) -> None:
 
 def test_other_pictures_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="end in .png"):
-        write_page(tmp_path / "index.html", "t", [Section("a", picture=tmp_path / "a.gif")])
+        write_page(tmp_path / "index.html", "t", [Section("a", image=tmp_path / "a.gif")])
     assert not (tmp_path / "index.html").exists()
 
 

@@ -15,7 +15,7 @@ from sdgmnet.data.patchset import PatchSet, is_patchset, random_test_pairs, writ
 from sdgmnet.data.phototour import read_phototour, write_phototour
 from sdgmnet.data.synthetic.demo import read_demo
 from sdgmnet.errors import InputError
-from sdgmnet.report import Out, deliver, print_aside, print_table
+from sdgmnet.report import Out, Section, deliver, print_aside, print_table
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def photos(words: list[str]) -> None:
     if not rows:
         raise InputError("no scene gave patches; the reasons stand above.")
     results = {"scenes": rows, "failed": [failure._asdict() for failure in failures]}
-    deliver(results, *photos_table(rows), arguments.out, arguments.json)
+    deliver(results, [Section("Patch sets", "", *photos_table(rows))], arguments.out, arguments.json)
 
 
 def photos_table(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:

@@ -21,7 +21,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.features.draw import draw_matches
 from sdgmnet.plots import draw_fig2, draw_patches, draw_training
 from sdgmnet.pretrained import ALIAS, load_encoder
-from sdgmnet.report import deliver, print_table
+from sdgmnet.report import Section, deliver, print_table
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.fit import train
 
@@ -115,5 +115,5 @@ def measure(config: TrainConfig, run: Path, sources: Sources, out: Path) -> dict
     }
     keep = [0, 2]  # one test set: its column says all
     shown = [header[i] for i in keep], [[row[i] for i in keep] for row in body]
-    deliver(results, *shown, out, as_json=False, title="FPR@95, lower is better")
+    deliver(results, [Section("FPR@95, lower is better", "", *shown)], out, as_json=False)
     return {line.label: line.rows[0].fpr95 or 0.0 for line in lines if line.label in ("SIFT", "RootSIFT")}

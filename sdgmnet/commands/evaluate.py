@@ -12,7 +12,7 @@ from sdgmnet.descriptors import Descriptor, parse_descriptor
 from sdgmnet.errors import InputError
 from sdgmnet.features.sift import SIFT_VARIANT
 from sdgmnet.plots import draw_fpr
-from sdgmnet.report import deliver
+from sdgmnet.report import Section, deliver
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def phototour(words: list[str]) -> None:
         "lines": [{**line._asdict(), "rows": [row._asdict() for row in line.rows]} for line in lines],
     }
     pairs = ", ".join(f"{row.test}: {row.pairs} pairs" for row in lines[0].rows)
-    deliver(results, header, body, arguments.out, arguments.json, title=f"FPR@95 ({pairs})")
+    deliver(results, [Section(f"FPR@95 ({pairs})", "", header, body)], arguments.out, arguments.json)
     if arguments.out is not None:
         draw_fpr(
             [(line.label, {row.test: row.fpr95 for row in line.rows}) for line in lines], arguments.out / "fpr95.png"

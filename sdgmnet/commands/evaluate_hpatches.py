@@ -19,7 +19,7 @@ from sdgmnet.descriptors import identity
 from sdgmnet.errors import InputError
 from sdgmnet.features.sift import SIFT_VARIANT
 from sdgmnet.plots import draw_fig4
-from sdgmnet.report import Section, counting_bar, deliver_sections, tracker, write_page
+from sdgmnet.report import Section, counting_bar, deliver, tracker, write_page
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,13 @@ def main(words: list[str]) -> None:
     for sentence in remarks(report):
         print(f"sdgmnet: {sentence}", file=sys.stderr)
     tables = sections(report)
-    deliver_sections(content(report), tables, arguments.out, arguments.json)
+    deliver(content(report), tables, arguments.out, arguments.json)
     if arguments.out is not None:
         draw_fig4(report.lines, arguments.out / "fig4.png", note(report))
         picture = Section(
             "The three tasks",
             "The paper's Fig. 4: a bar a descriptor, a mark a subtask.",
-            picture=arguments.out / "fig4.png",
+            image=arguments.out / "fig4.png",
         )
         left_out = [Section("Left out", " ".join(remarks(report)))] if remarks(report) else []
         write_page(arguments.out / "index.html", "HPatches", [picture, *tables, *left_out])

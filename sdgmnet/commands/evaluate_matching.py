@@ -22,7 +22,7 @@ from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.verify import TOLERANCE
 from sdgmnet.plots import PairOfPictures, draw_fig5, draw_mma
-from sdgmnet.report import Section, counting_bar, deliver_sections, write_page
+from sdgmnet.report import Section, counting_bar, deliver, write_page
 
 # ---- commands.matching_report
 
@@ -132,7 +132,7 @@ def draw(labels: Sequence[str], results: Results, sequences: dict[str, ImageSequ
         draw_mma(labels, curves, out / f"mma.{kind}")
     sections = [
         Section(
-            "Curves", "Mean matching accuracy of mutual nearest neighbours over the threshold.", picture=out / "mma.png"
+            "Curves", "Mean matching accuracy of mutual nearest neighbours over the threshold.", image=out / "mma.png"
         )
     ]
     for kind in KINDS:
@@ -143,7 +143,7 @@ def draw(labels: Sequence[str], results: Results, sequences: dict[str, ImageSequ
         rows = [picture_of([scores[number] for scores in results], sequences[names[number]]) for number in chosen]
         for kind in KINDS:
             draw_fig5(labels, rows, out / f"fig5.{kind}")
-        sections.append(Section("The hardest pairs", FIG5, picture=out / "fig5.png"))
+        sections.append(Section("The hardest pairs", FIG5, image=out / "fig5.png"))
     return sections
 
 
@@ -221,7 +221,7 @@ def main(words: list[str]) -> None:
         raise InputError(f"no sequence could be evaluated. {' '.join(left_out)}")
     sections = tables(labels, results, arguments.keypoints, arguments.near)
     everything = content(labels, results, left_out, arguments.keypoints, arguments.near)
-    deliver_sections(everything, sections, arguments.out, arguments.json)
+    deliver(everything, sections, arguments.out, arguments.json)
     if arguments.out is not None:
         sections += draw(labels, results, {one.name: one for one in sequences}, arguments.out)
         sections += [Section("Left out", " ".join(left_out))] * bool(left_out)

@@ -11,7 +11,7 @@ from sdgmnet.benchmarks.reconstruction import BenchmarkOptions, Detector, parse_
 from sdgmnet.commands.reconstruct import check_numbers, stages, use_threads
 from sdgmnet.errors import InputError
 from sdgmnet.plots import draw_reconstruction
-from sdgmnet.report import deliver, print_aside
+from sdgmnet.report import Section, deliver, print_aside
 from sdgmnet.sfm.colmap import need_pycolmap
 from sdgmnet.sfm.reconstruct import NoModel
 
@@ -103,5 +103,5 @@ def main(words: list[str]) -> None:
     results = {"options": asdict(options), "rows": rows, "failed": failed}
     told = f"ratio {options.ratio:g}" if options.ratio is not None else "no ratio test"
     title = f"Reconstruction ({'mutual' if options.mutual else 'one-way'} nearest neighbours, {told})"
-    deliver(results, *table(rows, failed), arguments.out, arguments.json, title=title)
+    deliver(results, [Section(title, "", *table(rows, failed))], arguments.out, arguments.json)
     draw_reconstruction(rows, arguments.out / "reconstruction.png")
