@@ -14,12 +14,12 @@ from reproduce.output import FILES, print_written, require_folder
 from reproduce.triplet_figure import draw_fig1, draw_pairs, find_triplets
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.sources import open_patchsets
-from sdgmnet.encoders import ENCODERS, Encoder
+from sdgmnet.encoders import ENCODERS, Encoder, load_encoder
 from sdgmnet.engine import describe_patches
 from sdgmnet.errors import InputError
 from sdgmnet.metrics import skewness
 from sdgmnet.plots import draw_fig2
-from sdgmnet.pretrained import ALIAS, load_encoder
+from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import Out, Section, deliver, print_aside
 from sdgmnet.training.config import TrainConfig
 

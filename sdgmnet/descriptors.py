@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sdgmnet.encoders import Encoder
+from sdgmnet.encoders import Encoder, load_encoder, load_tfeat
 from sdgmnet.engine import describe_patches, prepare
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import SIZE, DescribeFn, Descriptor, Features, Image, describe_image, descriptor_of
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.sift import rootsift, rootsift_of_image, sift, sift_of_image
-from sdgmnet.pretrained import ALIAS, find_weights, load_encoder, load_tfeat, shipped_names
+from sdgmnet.pretrained import ALIAS, find_weights, shipped_names
 from sdgmnet.storage import digest, reason_of, require_bounded_zip
 
 # ---- descriptors

@@ -1,4 +1,4 @@
-"""Encoders: patches -> descriptors, of unit length but for TFeat's."""
+"""Encoders: patches (B, 1, 32, 32) -> descriptors (B, 128), of unit length except TFeat's."""
 
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -8,18 +8,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sdgmnet.errors import InputError
+from sdgmnet.pretrained import ALIAS, MODEL, find_weights, read_weights, write_weights
+from sdgmnet.storage import reason_of, require_bounded_zip
+
+DROPOUT = 0.3  # of weights whose card does not have it
 
 
 class Encoded(NamedTuple):
-    """All that a loss may ask of an encoder."""
+    """Everything a loss can need from an encoder."""
 
-    descriptors: Tensor  # (B, D), what is compared: of unit length, but for TFeat's
+    descriptors: Tensor  # (B, D) of unit length, except TFeat's
     raw: Tensor  # (B, D), before normalisation
-    maps: tuple[Tensor, ...]  # intermediate feature maps (B, C, H, W), first and last block
+    maps: tuple[Tensor, ...]  # feature maps (B, C, H, W) of the first and the last block
 
 
 class FilterResponseNorm(nn.Module):
-    r"""Normalises each channel of each sample by its own energy, so that samples do not depend on their batch.
+    r"""Normalises each channel of each sample by its own energy, so a sample does not depend on its batch.
 
     .. math:: y = \gamma x / \sqrt{\nu^2 + \epsilon} + \beta, \quad \nu^2 = \mathrm{mean}_{H,W}\, x^2
     """
@@ -36,7 +40,7 @@ class FilterResponseNorm(nn.Module):
 
 
 class ThresholdedLinearUnit(nn.Module):
-    r""":math:`y = \max(x, \tau)` with a learned threshold a channel, started at -1."""
+    r""":math:`y = \max(x, \tau)` with one learned threshold per channel, initially -1."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -52,29 +56,26 @@ def _block(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
 
 
 class Encoder(nn.Module):
-    """What all encoders share: a name in `ENCODERS`, the size of patches and descriptors, and the way to and from disk.
-
-    Each has `encode(patches, keep)`, and `trunk(patches, keep)` for all before the last normalisations.
-    """
+    """Base of all encoders in `ENCODERS`: sizes, the order of the stages, loading and saving."""
 
     patch_size = 32
     descriptor_size = 128
-    feature_shape = (128, 8, 8)  # what dropout sees
-    chunkable = True  # in training the trunk treats each patch alone: a batch may go through it in chunks
+    feature_shape = (128, 8, 8)  # input of dropout
+    chunkable = True  # in training the trunk handles each patch independently, so a batch can go through it in chunks
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
         if not 0 <= dropout < 1:
-            raise InputError(f"dropout is a rate in [0, 1), not {dropout}.")
+            raise InputError(f"dropout must lie in [0, 1), not {dropout}.")
         self.dropout = dropout
 
     def forward(self, patches: Tensor) -> Tensor:
         return self.encode(patches).descriptors
 
     def encode(self, patches: Tensor, keep: Tensor | None = None) -> Encoded:
-        """Descriptors and what came before them.
+        """Descriptors, and the raw features and maps they were made from.
 
-        keep (B, 128, 8, 8) bool: which features dropout leaves, in training; None draws them from torch's own generator.
+        keep (B, 128, 8, 8) bool: the features that dropout keeps in training; None draws them from torch's generator.
         """
         self.check_patches(patches)
         features, first = self.trunk(patches, keep)
@@ -85,7 +86,7 @@ class Encoder(nn.Module):
         raise NotImplementedError
 
     def normalise_batch(self, features: Tensor) -> Tensor:
-        """What looks across the batch after the trunk, (B, 128) -> (B, 128)."""
+        """The last BatchNorm, (B, 128) -> (B, 128)."""
         raise NotImplementedError
 
     def normalise(self, raw: Tensor) -> Tensor:
@@ -93,7 +94,7 @@ class Encoder(nn.Module):
         return F.normalize(raw, dim=1)
 
     def finish(self, raw: Tensor, first: Tensor | None) -> Encoded:
-        """All that a loss may ask for, of the features after BatchNorm; without the maps where `first` is None."""
+        """From features after BatchNorm to `Encoded`; without maps where `first` is None."""
         maps = () if first is None else (first, raw[:, :, None, None])
         return Encoded(self.normalise(raw), raw, maps)
 
@@ -110,11 +111,9 @@ class Encoder(nn.Module):
         """An encoder with trained weights, in eval mode. Nothing is downloaded.
 
         Args:
-            source: a name of weights that ship with the package, a .safetensors file, the folder of a training run, or a
-                folder in Hugging Face's layout (config.json and model.safetensors). None: the best that ship.
+            source: the name of shipped weights, a .safetensors file, the folder of a training run, or a folder in Hugging
+                Face's layout (config.json and model.safetensors). None: the best shipped weights.
         """
-        from sdgmnet.pretrained import ALIAS, load_encoder
-
         source = ALIAS if source is None else source
         encoder = load_encoder(source)[0]
         if not isinstance(encoder, cls):
@@ -123,20 +122,21 @@ class Encoder(nn.Module):
         return encoder
 
     def save_pretrained(self, folder: Path | str, card: dict[str, Any] | None = None) -> None:
-        """Write model.safetensors and config.json, Hugging Face's layout; `card` says where the weights come from."""
-        from sdgmnet.pretrained import save_folder
-
-        save_folder(self, folder, card)
+        """Write Hugging Face's layout: model.safetensors, and the card (origin of the weights) as config.json."""
+        folder = Path(folder)
+        if folder.is_file():
+            raise InputError(f"{folder} is a file: give a folder.")
+        save_encoder(self, folder / MODEL, {"library_name": "sdgmnet", **(card or {})}, folder / "config.json")
 
 
 class _SevenConvolutions(Encoder):
-    """The end that L2Net and HyNet share: dropout, a convolution over the whole map, BatchNorm, unit length."""
+    """The last stages of L2Net and HyNet: dropout, a convolution over the whole map, BatchNorm, unit length."""
 
     last: nn.Conv2d
     norm: nn.BatchNorm1d
 
     def reduce(self, maps: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Dropout and the last convolution: (B, 128, 8, 8) -> (B, 128). Its filter covers the map: a matrix product."""
+        """Dropout and the last convolution, (B, 128, 8, 8) -> (B, 128). It covers the whole map, so it is a matrix product."""
         if self.training:
             maps = F.dropout(maps, self.dropout) if keep is None else maps * (keep / (1 - self.dropout))
         return F.linear(maps.flatten(1), self.last.weight.flatten(1))
@@ -179,17 +179,16 @@ class SDGMNet(_SevenConvolutions):
         self.norm = nn.BatchNorm1d(self.descriptor_size, affine=False)
 
     def trunk(self, patches: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """All that treats each patch alone: (B, 1, 32, 32) -> features (B, 128) before BatchNorm, and the first maps."""
         first = self.first(self.input(patches))
         return self.reduce(self.middle(first), keep), first
 
 
 class L2Net(_SevenConvolutions):
-    """L2Net's encoder, which HardNet, CDFDesc and SOSNet took over.
+    """L2Net's encoder, also that of HardNet, CDFDesc and SOSNet.
 
-    Seven convolutions without bias, BatchNorm without affine parameters after each, ReLU after all but the last. Each
-    patch is brought to mean 0 and deviation 1 first, (x - mean) / (std + 1e-7), as HardNet's and CDFDesc's code has it; L2Net
-    takes the mean image of its training set off before, `mean_image`, which is 0 otherwise.
+    Seven convolutions without bias, BatchNorm without affine parameters after each, ReLU after all but the last. Each patch
+    is standardised first, (x - mean) / (std + 1e-7), as in the code of HardNet and CDFDesc. L2Net subtracts the mean image of
+    its training set before that: `mean_image`, which is 0 for the others.
 
     Args:
         dropout: rate before the last convolution.
@@ -198,7 +197,7 @@ class L2Net(_SevenConvolutions):
         patches (B, 1, 32, 32) in [0, 1] -> descriptors (B, 128) of unit length.
     """
 
-    chunkable = False  # BatchNorm inside: in training a patch depends on its batch from the first layer on
+    chunkable = False  # inner BatchNorm: in training a patch depends on its batch from the first layer
     mean_image: Tensor  # (32, 32)
 
     def __init__(self, dropout: float = 0.1) -> None:
@@ -217,12 +216,11 @@ class L2Net(_SevenConvolutions):
         self.norm = nn.BatchNorm1d(self.descriptor_size, affine=False)
 
     def trunk(self, patches: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(B, 1, 32, 32) -> features (B, 128) before the last BatchNorm, and the maps after the first BatchNorm."""
         first = self.first(self.standardise(patches))
         return self.reduce(self.middle(first), keep), first
 
     def standardise(self, patches: Tensor) -> Tensor:
-        """Each patch to mean 0 and deviation 1."""
+        """Each patch to mean 0 and standard deviation 1."""
         if self.training and len(patches) == 0:
             raise InputError("training needs at least 2 patches in a batch (BatchNorm).")
         patches = patches - self.mean_image
@@ -230,14 +228,15 @@ class L2Net(_SevenConvolutions):
         std = (centred.square().sum(dim=(2, 3), keepdim=True) / (self.patch_size**2 - 1)).sqrt()
         scaled = centred / (std + 1e-7)
         if self.training:
-            # One channel lies as well by channels as by pixels; said to be by pixels, all maps do: 1.5 times as fast on a CPU.
+            # Strides of channels_last, in which torch then keeps all maps: 1.5 times as fast on a CPU. The memory of one
+            # channel is the same either way.
             size = self.patch_size
             scaled = scaled.contiguous().as_strided(scaled.shape, (size * size, 1, size, 1))
         return scaled
 
 
 class TFeat(Encoder):
-    """TFeat, a shallow peer: two convolutions and a linear layer, tanh after each. Published weights are at hand.
+    """TFeat: two convolutions and a linear layer, tanh after each; `load_tfeat` reads the published weights.
 
     Shape:
         patches (B, 1, 32, 32) -> descriptors (B, 128) in (-1, 1), not of unit length: compare by Euclidean distance.
@@ -245,7 +244,7 @@ class TFeat(Encoder):
 
     def __init__(self, dropout: float = 0.0) -> None:
         if dropout:
-            raise InputError(f"TFeat has no dropout: give a rate of 0, not {dropout}.")
+            raise InputError(f"TFeat has no dropout: give 0, not {dropout}.")
         super().__init__(dropout)
         self.features = nn.Sequential(
             nn.InstanceNorm2d(1), nn.Conv2d(1, 32, 7), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 6), nn.Tanh()
@@ -255,7 +254,7 @@ class TFeat(Encoder):
         )  # named as in published files
 
     def trunk(self, patches: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """All of it: (B, 1, 32, 32) -> descriptors (B, 128), and the maps (B, 32, 26, 26) of the first convolution."""
+        """(B, 1, 32, 32) -> descriptors (B, 128), and the maps (B, 32, 26, 26) of the first convolution."""
         first = self.features[:3](patches)
         return self.descr(self.features[3:](first).flatten(1)), first
 
@@ -276,7 +275,7 @@ def _plain_block(inputs: int, outputs: int, stride: int = 1) -> list[nn.Module]:
 
 
 def initialise_orthogonally(encoder: Encoder, gain: float = 0.6) -> None:
-    """HardNet's and CDFDesc's start: filters as orthogonal as can be, biases 0.01."""
+    """Initialisation of HardNet and CDFDesc: orthogonal filters, biases 0.01."""
     for module in encoder.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             nn.init.orthogonal_(module.weight, gain)
@@ -285,3 +284,54 @@ def initialise_orthogonally(encoder: Encoder, gain: float = 0.6) -> None:
 
 
 ENCODERS: dict[str, type[SDGMNet | L2Net | TFeat]] = {"sdgmnet": SDGMNet, "l2net": L2Net, "tfeat": TFeat}
+
+
+def load_encoder(source: Path | str = ALIAS) -> tuple[Encoder, dict[str, Any]]:
+    """The encoder of a source of weights (see pretrained.py) in eval mode, and its card."""
+    path = find_weights(source)
+    tensors, card = read_weights(path)
+    name, dropout = card.get("encoder"), card.get("dropout", DROPOUT)
+    if not isinstance(name, str) or name not in ENCODERS:
+        raise InputError(f"{path} is for the encoder {name!r}, which is not one of {', '.join(ENCODERS)}.")
+    if not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
+        raise InputError(f"{path}: dropout in its card must lie in [0, 1), not {dropout!r}.")
+    try:
+        encoder = ENCODERS[name](dropout)
+    except InputError as error:
+        raise InputError(f"{path}: its card does not match the encoder ({error})") from error
+    try:
+        encoder.load_state_dict(tensors)  # converts half precision to single
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"{path} does not match the encoder {name}: {reason}") from error
+    if not _is_finite(encoder):
+        raise InputError(f"{path} holds NaN or infinite weights: use another file.")
+    return encoder.eval(), card
+
+
+def save_encoder(encoder: Encoder, path: Path | str, card: dict[str, Any], card_path: Path | None = None) -> None:
+    """Write `path` (.safetensors) with the card inside it, and the card as a JSON file next to it."""
+    name = next((name for name, kind in ENCODERS.items() if type(encoder) is kind), None)
+    if name is None:
+        kind = type(encoder).__name__
+        raise InputError(f"a {kind} cannot be saved: it is not one of the encoders {', '.join(ENCODERS)}.")
+    write_weights(encoder.state_dict(), path, {"encoder": name, "dropout": encoder.dropout, **card}, card_path)
+
+
+def load_tfeat(path: Path | str) -> TFeat:
+    """TFeat from its authors' file, a torch pickle: only tensors are read from it, no code is run."""
+    if not Path(path).is_file():
+        raise InputError(f"{str(path)!r} is not a file: give the published file of TFeat's weights, as in tfeat:FILE.")
+    encoder = TFeat()
+    try:
+        require_bounded_zip(path)
+        encoder.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+        if not _is_finite(encoder):
+            raise ValueError("some are NaN or infinite")
+    except Exception as error:  # a damaged pickle can raise anything
+        raise InputError(f"{path} does not hold TFeat's weights ({reason_of(error)}): download it again.") from error
+    return encoder.eval()
+
+
+def _is_finite(encoder: Encoder) -> bool:
+    return all(bool(torch.isfinite(tensor).all()) for tensor in encoder.state_dict().values())

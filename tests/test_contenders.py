@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from sdgmnet.descriptors import identity, parse_descriptor
-from sdgmnet.encoders import Encoder, L2Net, SDGMNet, TFeat
+from sdgmnet.encoders import Encoder, L2Net, SDGMNet, TFeat, save_encoder
 from sdgmnet.engine import describe_patches, halve
 from sdgmnet.errors import InputError
 from sdgmnet.features.sift import rootsift, sift
-from sdgmnet.pretrained import save_encoder
 
 
 @pytest.fixture(scope="module")

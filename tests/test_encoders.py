@@ -18,9 +18,9 @@ from sdgmnet.encoders import (
     TFeat,
     ThresholdedLinearUnit,
     initialise_orthogonally,
+    load_tfeat,
 )
 from sdgmnet.errors import InputError
-from sdgmnet.pretrained import load_tfeat
 
 STRIDES = (1, 1, 2, 1, 2, 1)
 CHANNELS = (1, 32, 32, 64, 64, 128, 128)

@@ -10,8 +10,7 @@ import torch
 
 from sdgmnet import export
 from sdgmnet.cli import main
-from sdgmnet.encoders import ENCODERS, SDGMNet
-from sdgmnet.pretrained import save_encoder
+from sdgmnet.encoders import ENCODERS, SDGMNet, save_encoder
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
 with_onnx = pytest.mark.skipif(

@@ -15,12 +15,12 @@ from sdgmnet.benchmarks import stereo
 from sdgmnet.data.sources import Sources, open_sources
 from sdgmnet.data.synthetic.demo import read_motorcycle
 from sdgmnet.descriptors import Descriptor, parse_descriptor
-from sdgmnet.encoders import SDGMNet
+from sdgmnet.encoders import SDGMNet, load_encoder
 from sdgmnet.engine import describe_patches
 from sdgmnet.errors import InputError
 from sdgmnet.features.draw import draw_matches
 from sdgmnet.plots import draw_fig2, draw_patches, draw_training
-from sdgmnet.pretrained import ALIAS, load_encoder
+from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import Section, deliver, print_table
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.fit import train

@@ -29,8 +29,8 @@ def onnx(words: list[str]) -> None:
     arguments = tyro.cli(OnnxArguments, prog="sdgmnet export onnx", args=words)
     if arguments.out.is_dir():
         raise InputError(f"{arguments.out} is a folder: give the file to write, as in -o model.onnx.")
+    from sdgmnet.encoders import load_encoder
     from sdgmnet.export import export_onnx
-    from sdgmnet.pretrained import load_encoder
 
     encoder, card = load_encoder(arguments.weights)
     export_onnx(encoder, arguments.out, card)
@@ -60,8 +60,8 @@ class WeightsArguments:
 
 def weights(words: list[str]) -> None:
     arguments = tyro.cli(WeightsArguments, prog="sdgmnet export weights", args=words)
+    from sdgmnet.encoders import load_encoder, save_encoder
     from sdgmnet.export import halved
-    from sdgmnet.pretrained import load_encoder, save_encoder, save_folder
 
     refuse_to_lose(arguments.weights, arguments.out)
     encoder, card = load_encoder(arguments.weights)
@@ -72,7 +72,7 @@ def weights(words: list[str]) -> None:
     if arguments.out.suffix == ".safetensors":
         save_encoder(encoder, arguments.out, card)
     else:
-        save_folder(encoder, arguments.out, card)
+        encoder.save_pretrained(arguments.out, card)
     print(f"Written to {arguments.out}.")
 
 

@@ -17,10 +17,9 @@ from rich.console import Console
 from sdgmnet.data.patchset import PatchSet, scene_of, some_pairs, together
 from sdgmnet.data.sources import Sources, open_sources
 from sdgmnet.distributed import RankLost, SilentExit, World, open_world, was_restarted
-from sdgmnet.encoders import ENCODERS
+from sdgmnet.encoders import ENCODERS, save_encoder
 from sdgmnet.errors import InputError, Interrupted, TrainingStopped
 from sdgmnet.loss.registry import own_file
-from sdgmnet.pretrained import save_encoder
 from sdgmnet.storage import only_worker, read_json, reason_of, write_json
 from sdgmnet.training.angles import measure_angles
 from sdgmnet.training.checkpoint import checkpoints, load_checkpoint, ranks_of, save_checkpoint

@@ -15,14 +15,13 @@ from sdgmnet.data.augmentation import OUTPUT_SIDE
 from sdgmnet.data.patchset import PatchSet, some_pairs
 from sdgmnet.data.sampler import PairSampler
 from sdgmnet.distributed import ALONE, SilentExit, World, local_rank, share_of, synchronise_batchnorm
-from sdgmnet.encoders import ENCODERS, Encoder, L2Net, initialise_orthogonally
+from sdgmnet.encoders import ENCODERS, Encoder, L2Net, initialise_orthogonally, load_encoder
 from sdgmnet.engine import NATIVE_CHUNK, describe_patches, prepare
 from sdgmnet.errors import InputError
 from sdgmnet.loss import LOSSES
 from sdgmnet.loss.orthogonal import WithOrthogonality
 from sdgmnet.loss.registry import loss_by_name, parse_options
 from sdgmnet.metrics import fpr_at_recall, pair_distances
-from sdgmnet.pretrained import load_encoder
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.engine import Engine, Trunk, build_trunk, choose_engine
 from sdgmnet.training.step import draw_batch, train_step

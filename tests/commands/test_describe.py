@@ -15,11 +15,10 @@ import torch
 
 from sdgmnet.cli import main
 from sdgmnet.descriptors import describe
-from sdgmnet.encoders import SDGMNet
+from sdgmnet.encoders import SDGMNet, save_encoder
 from sdgmnet.features.describe import rescale
 from sdgmnet.features.h5 import names_in, parts_folder, read_features
 from sdgmnet.features.keypoints import Keypoints
-from sdgmnet.pretrained import save_encoder
 from sdgmnet.storage import only_worker
 
 

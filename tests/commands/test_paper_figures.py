@@ -13,8 +13,7 @@ from sdgmnet.cli import main
 from sdgmnet.commands import evaluate_hpatches as hpatches
 from sdgmnet.commands import evaluate_matching as matching
 from sdgmnet.data.patchset import PatchSet
-from sdgmnet.encoders import SDGMNet
-from sdgmnet.pretrained import save_encoder
+from sdgmnet.encoders import SDGMNet, save_encoder
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.log import RunLog

@@ -14,10 +14,9 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from sdgmnet.data.patchset import PatchSet
-from sdgmnet.encoders import L2Net
+from sdgmnet.encoders import L2Net, save_encoder
 from sdgmnet.errors import InputError, Interrupted, TrainingStopped
 from sdgmnet.loss import SDGMLoss
-from sdgmnet.pretrained import save_encoder
 from sdgmnet.storage import only_worker
 from sdgmnet.training import fit as loop
 from sdgmnet.training.angles import Angles

@@ -34,14 +34,13 @@ from sdgmnet.data.sampler import PairSampler
 from sdgmnet.data.sequences import read_homography
 from sdgmnet.data.sources import with_pairs
 from sdgmnet.descriptors import load_kornia
-from sdgmnet.encoders import TFeat
+from sdgmnet.encoders import TFeat, load_encoder, load_tfeat, save_encoder
 from sdgmnet.features import eth, h5
 from sdgmnet.features.compact import Projection, load_projection, save_projection
 from sdgmnet.features.describe import Features
 from sdgmnet.features.images import read_color, read_gray
 from sdgmnet.features.keypoint_files import read_keypoints
 from sdgmnet.features.keypoints import Keypoints
-from sdgmnet.pretrained import load_encoder, load_tfeat, save_encoder
 from sdgmnet.sfm import database
 from sdgmnet.sfm.photo_import import read_copies
 from sdgmnet.sfm.scene import SparseScene, View, load_scene, save_scene

@@ -17,10 +17,10 @@ import torch
 from sdgmnet.benchmarks.photo_sets import read_truth
 from sdgmnet.data.download import unpack_zip
 from sdgmnet.data.patchset import PatchSet, together
+from sdgmnet.encoders import load_encoder
 from sdgmnet.errors import InputError
 from sdgmnet.features import h5
 from sdgmnet.features.images import MOST_PIXELS, declared_pixels, read_color, read_gray
-from sdgmnet.pretrained import load_encoder
 from sdgmnet.sfm import database
 from sdgmnet.sfm.viewer import read_ply
 from sdgmnet.storage import read_arrays, read_json

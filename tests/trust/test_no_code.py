@@ -14,10 +14,10 @@ import torch
 from sdgmnet.cli import main
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.descriptors import load_kornia, parse_descriptor
+from sdgmnet.encoders import load_encoder, load_tfeat
 from sdgmnet.errors import InputError
 from sdgmnet.features.compact import load_projection
 from sdgmnet.features.keypoint_files import read_keypoints
-from sdgmnet.pretrained import load_encoder, load_tfeat
 from sdgmnet.storage import read_arrays
 from sdgmnet.training.checkpoint import load_checkpoint, read_checkpoint
 from tests.conftest import blob_patches

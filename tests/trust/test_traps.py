@@ -26,12 +26,12 @@ from sdgmnet.data.patchset import PatchSet, map_array
 from sdgmnet.data.phototour import read_bitmap, read_integers
 from sdgmnet.data.sequences import read_homography
 from sdgmnet.descriptors import load_kornia, load_onnx
+from sdgmnet.encoders import load_encoder, load_tfeat
 from sdgmnet.errors import InputError
 from sdgmnet.features import eth, h5
 from sdgmnet.features.compact import load_projection
 from sdgmnet.features.images import MOST_PIXELS, declared_pixels, read_color, read_gray
 from sdgmnet.features.keypoint_files import read_keypoints
-from sdgmnet.pretrained import load_encoder, load_tfeat
 from sdgmnet.sfm import database
 from sdgmnet.sfm.scene import load_scene
 from sdgmnet.sfm.viewer import read_ply
