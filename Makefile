@@ -4,23 +4,35 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow lint fuzz soak wheel-test clean
+.PHONY: demo test test-slow trust lint docs fuzz soak wheel-test clean
 
 demo: $(READY)
 	$(BIN)/sdgmnet demo -o demo
 
+# The default suite, with a coverage summary. --dist loadfile keeps fixtures of a file in one process.
 test: $(READY)
-	$(BIN)/pytest -q -n auto --maxprocesses 8 --dist loadfile
+	$(BIN)/pytest -q -n auto --maxprocesses 8 --dist loadfile --cov=sdgmnet --cov-report=term:skip-covered
 
+# What takes longer than a minute each.
 test-slow: $(READY)
 	$(BIN)/pytest -q -m slow
+
+# Faults and damaged input, at a reduced count: kills, full disks, fuzzed files (docs/reliability.md).
+trust: $(READY)
+	$(BIN)/pytest -q -n auto --maxprocesses 8 --dist loadfile -m 'trust and not slow' tests/trust
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tests/check_words.py
 	$(BIN)/mypy
 
-# Mutated files through every reader, and twenty minutes of everything in one process: docs/reliability.md.
+# The documentation site in site/; any warning is an error.
+docs: $(READY)
+	$(BIN)/python docs/make_reference.py
+	$(BIN)/mkdocs build --strict --quiet
+
+# 100 000 mutated files through every reader, and twenty minutes of everything in one process: docs/reliability.md.
 fuzz: $(READY)
 	$(BIN)/python -m tests.trust.fuzz --count 100000 -o reports/trust
 
@@ -32,7 +44,7 @@ wheel-test: $(READY)
 	sh tests/wheel.sh $(BIN)/python
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist site *.egg-info
 
 $(READY): pyproject.toml constraints.txt sdgmnet/version.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sdgmnet needs Python 3.11 or newer: make PYTHON=python3.11")'

@@ -1,151 +1,95 @@
-"""Who may import whom: the streams flow one way."""
+"""Who may import whom, lazy imports included: rooms form no cycle, and commands do not know each other."""
 
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-import sdgmnet
-
-ROOT = Path(sdgmnet.__file__).parent
-EVERYWHERE = {"arrays", "errors", "files", "locks", "version"}
-# part -> parts it may import besides itself and EVERYWHERE
+ROOT = Path(__file__).parent.parent
+BASIS = {"errors", "storage", "version"}  # any room may import these
+# Room -> rooms it may import besides itself and BASIS. `data.photos` is the part of `data` that reconstructs.
 ALLOWED = {
-    "distributed": set(),
-    "synchronised": {"distributed"},
+    "errors": set(),
+    "version": set(),
+    "storage": {"errors"},
     "sphere": set(),
     "metrics": set(),
-    "resampling": set(),
+    "distributed": set(),
     "report": set(),
-    "html": {"report"},
-    "encoders": {"pretrained"},  # within from_pretrained and save_pretrained, which people expect on the class
-    "handcrafted": {"features.keypoints"},
+    "pretrained": set(),
+    "encoders": {"pretrained"},
+    "native": {"encoders", "sphere"},
+    "engine": {"encoders", "native"},
     "loss": {"distributed", "sphere"},
-    "features.images": set(),
-    "features.keypoints": set(),
-    "features.patches": {"features.keypoints"},
-    "features.regions": {"features.keypoints", "features.patches"},
-    "features.describe": {
-        "contenders",
-        "encoders",
-        "features.images",
-        "features.keypoints",
-        "features.patches",
-        "inference",
-        "pretrained",
-    },
-    "features.opencv": {"features.describe", "features.keypoints", "pretrained"},
-    "features.kornia": {"features.keypoints", "features.patches"},
-    "features.colmap": {"features.describe", "features.keypoints", "reconstruction"},
-    "features.compact": set(),
-    "export": {"data", "encoders", "features.keypoints", "features.patches", "inference", "pretrained"},
-    "features.match": {"features.describe", "native"},
-    "features.h5": {"features.describe", "features.keypoints", "features.match"},
-    "features.own_keypoints": {"features.h5", "features.keypoints"},
-    "features.verify": {"features.describe", "features.match"},
-    "features.draw": set(),
-    "features.eth": {"features.keypoints"},
-    "reconstruction": {
-        "features.colmap",
-        "features.describe",
-        "features.h5",
-        "features.images",
-        "features.keypoints",
-        "features.match",
-        "features.patches",
-    },
-    "data": {
-        "features.images",
-        "features.keypoints",
-        "features.patches",
-        "features.regions",
-        "reconstruction",
-        "resampling",
-    },
-    "native": {"encoders"},
-    "inference": {"encoders", "native", "resampling"},
-    "pretrained": {"encoders"},
-    "foreign": {"inference"},
-    "contenders": {"features.keypoints", "foreign", "handcrafted", "inference", "pretrained"},
-    "training": {
-        "data",
-        "distributed",
-        "encoders",
-        "inference",
-        "loss",
-        "metrics",
-        "native",
-        "pretrained",
-        "synchronised",
-    },
-    "benchmarks": {
-        "data",
-        "contenders",
-        "features.describe",
-        "features.eth",
-        "features.h5",
-        "features.images",
-        "features.keypoints",
-        "features.match",
-        "features.patches",
-        "features.verify",
-        "metrics",
-        "native",
-        "reconstruction",
-    },
-    "paper": {"benchmarks", "training", "loss", "data"},
+    "features": {"distributed", "encoders", "engine", "native", "report"},
+    "descriptors": {"encoders", "engine", "features", "pretrained"},
+    "sfm": {"descriptors", "features", "report"},
+    "data": {"distributed", "engine", "features", "report"},
+    "data.photos": {"data", "features", "report", "sfm"},
+    "export": {"data", "encoders", "engine", "features"},
+    "training": {"data", "distributed", "encoders", "engine", "loss", "metrics", "pretrained", "report"},
+    "benchmarks": {"data", "data.photos", "descriptors", "engine", "features", "metrics", "native", "report", "sfm"},
+    "plots": {"benchmarks", "data", "loss", "metrics", "sfm", "training"},
 }
-SEEN_BY_SPEED = {"distributed", "encoders", "inference", "loss", "training"}  # the one benchmark that sees these
+LIBRARY = set(ALLOWED)
+ALLOWED |= {"cli": set(), "commands": LIBRARY, "reproduce": LIBRARY | {"cli"}, "bench": LIBRARY | {"cli"}}
 
 
-def part_of(module: str) -> str:
-    """sdgmnet.data.synthetic.demo -> data; sdgmnet.features.patches -> features.patches."""
-    names = module.split(".")[1:]
-    return ".".join(names[:2]) if names and names[0] == "features" else (names[0] if names else "")
-
-
-def imports(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("sdgmnet"):
-            found.add(part_of(node.module) if node.module != "sdgmnet" else part_of(f"sdgmnet.{node.names[0].name}"))
-        elif isinstance(node, ast.Import):
-            found |= {part_of(alias.name) for alias in node.names if alias.name.startswith("sdgmnet.")}
-    return found
+def room_of(module: str) -> str:
+    """sdgmnet.features.patches -> features; sdgmnet.data.photos.tracks -> data.photos; reproduce.runs -> reproduce."""
+    names = module.removeprefix("sdgmnet.").split(".")
+    return "data.photos" if names[:2] == ["data", "photos"] else names[0]
 
 
 def modules() -> list[Path]:
-    return sorted(
-        path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem not in ("__init__", "__main__")
-    )
+    found = [path for top in ("sdgmnet", "reproduce", "bench") for path in (ROOT / top).rglob("*.py")]
+    return sorted(path for path in found if path not in (ROOT / "sdgmnet/__init__.py", ROOT / "sdgmnet/__main__.py"))
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_follow_the_streams(path: Path) -> None:
-    part = part_of(".".join(["sdgmnet", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__"))
-    if part in EVERYWHERE | {"cli", "commands", "features"}:
-        return
-    if path.name in ("speed.py", "hpatches_speed.py", "distributed_speed.py"):
-        assert not imports(path) - {part} - EVERYWHERE - ALLOWED["benchmarks"] - SEEN_BY_SPEED
-        return
-    assert part in ALLOWED, f"{part} is new: say in this test what it may import"
-    extra = imports(path) - {part} - EVERYWHERE - ALLOWED[part]
-    assert not extra, f"{path.relative_to(ROOT)} imports {sorted(extra)}"
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def test_nobody_imports_the_command_line() -> None:
+def imported(path: Path) -> set[str]:
+    """Modules of ours that a file imports anywhere in it, under TYPE_CHECKING too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            is_module = (ROOT / node.module.replace(".", "/")).is_dir()
+            found |= {f"{node.module}.{alias.name}" if is_module else node.module for alias in node.names}
+    return {name for name in found if name.split(".")[0] in ("sdgmnet", "reproduce", "bench") and name != "sdgmnet"}
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_a_module_imports_only_what_its_room_may(path: Path) -> None:
+    room = room_of(name_of(path))
+    assert room in ALLOWED, f"{room} is a new room: add it to ALLOWED"
+    others = {room_of(name) for name in imported(path) if room_of(name) != "__init__"}
+    assert not others - {room} - BASIS - ALLOWED[room]
+
+
+def test_rooms_form_no_cycle() -> None:
+    needs: dict[str, set[str]] = {}
     for path in modules():
-        if "commands" not in path.parts:
-            assert not imports(path) & {"cli", "commands"}, path
+        room = room_of(name_of(path))
+        needs.setdefault(room, set()).update({room_of(name) for name in imported(path)} - {room})
+    TopologicalSorter(needs).prepare()  # raises CycleError
+
+
+def test_commands_do_not_import_each_other() -> None:
+    for path in (ROOT / "sdgmnet/commands").glob("*.py"):
+        assert not {name for name in imported(path) if room_of(name) == "commands"}, path
 
 
 def test_import_has_no_side_effects_and_needs_no_optional_package() -> None:
     code = (
-        "import random, numpy, torch, sys; before = (torch.get_num_threads(), torch.initial_seed(), random.getstate(),"
-        " str(numpy.random.get_state())); import sdgmnet; after = (torch.get_num_threads(), torch.initial_seed(),"
-        " random.getstate(), str(numpy.random.get_state())); assert before == after;"
+        "import random, numpy, torch, sys; state = lambda: (torch.get_num_threads(), torch.initial_seed(),"
+        " random.getstate(), str(numpy.random.get_state())); before = state(); import sdgmnet; assert before == state();"
         " heavy = {'cv2', 'skimage', 'matplotlib', 'tensorboard', 'kornia', 'tyro'} & set(sys.modules);"
         " assert not heavy, heavy"
     )
