@@ -20,11 +20,11 @@ from sdgmnet.commands import evaluate_hpatches as hpatches
 from sdgmnet.commands import evaluate_matching as matching
 from sdgmnet.commands import evaluate_reconstruction
 from sdgmnet.data.hpatches.tasks import PAIRS
-from sdgmnet.descriptors import identity, split_label
+from sdgmnet.descriptors import descriptor_fingerprint, split_label
 from sdgmnet.errors import InputError
+from sdgmnet.features.images import IMAGE_SUFFIXES
 from sdgmnet.plots import draw_fig4, draw_reconstruction
 from sdgmnet.report import Out, markdown, print_aside, print_table
-from sdgmnet.sfm.photo_import import PHOTOS
 from sdgmnet.storage import read_json, reason_of, write_json, write_text
 
 
@@ -272,7 +272,7 @@ def run_or_reuse(
 
 def extent(root: Path) -> str:
     """How much there is to work on."""
-    files = [one for one in root.rglob("*") if one.suffix.lower() in PHOTOS]
+    files = [one for one in root.rglob("*") if one.suffix.lower() in IMAGE_SUFFIXES]
     folders = len({one.parent for one in files})
     return f"{len(files)} image{'s' if len(files) != 1 else ''} in {folders} folder{'s' if folders != 1 else ''}"
 
@@ -290,7 +290,7 @@ def identity_of(text: str) -> str:
     return (
         spec
         if spec == COLMAP or (Path(spec).is_dir() and not (Path(spec) / "config.json").exists())
-        else identity(text)
+        else descriptor_fingerprint(text)
     )
 
 

@@ -17,7 +17,7 @@ from sdgmnet.benchmarks.hpatches import TASKS, compare, gap, headline
 from sdgmnet.commands.evaluate_hpatches import note
 from sdgmnet.data.hpatches.files import choose_sequences
 from sdgmnet.data.hpatches.tasks import PAIRS
-from sdgmnet.descriptors import identity, parse_descriptor
+from sdgmnet.descriptors import descriptor_fingerprint, load_descriptor
 from sdgmnet.errors import InputError
 from sdgmnet.report import Section, counting_bar, tracker
 
@@ -132,8 +132,8 @@ def measure_alphas(arguments: Fig7Arguments, root: Path, runs: Sequence[Planned]
             raise InputError(f"{file} is gone: move its folder away, and the same command trains it again.")
     with counting_bar(Console(stderr=True)) as bars:
         report = compare(
-            [parse_descriptor(str(file))._replace(label=one.method) for one, file in zip(runs, files, strict=True)],
-            [identity(str(file)) for file in files],
+            [load_descriptor(str(file))._replace(label=one.method) for one, file in zip(runs, files, strict=True)],
+            [descriptor_fingerprint(str(file)) for file in files],
             root,
             split=arguments.split,
             cache=arguments.out / "hpatches-cache",

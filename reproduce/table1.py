@@ -38,7 +38,7 @@ from reproduce.results import WAY_NAMES, WAYS, Cells, Result, by_group, concern,
 from reproduce.runner import DescribeFn, run_plan
 from sdgmnet.benchmarks import phototour
 from sdgmnet.data.patchset import PatchSet
-from sdgmnet.descriptors import parse_descriptor
+from sdgmnet.descriptors import load_descriptor
 from sdgmnet.errors import InputError
 from sdgmnet.features.sift import SIFT_VARIANT, sift
 from sdgmnet.plots import COLOURS, PAGE, SMALL, new_figure, printed, save_print
@@ -468,7 +468,7 @@ def only_plan(runs: Sequence[Planned], arguments: PlanArguments, console: Consol
 
 
 def describe_with(weights: Path) -> DescribeFn:
-    return parse_descriptor(str(weights)).describe
+    return load_descriptor(str(weights)).describe
 
 
 def sift_cells(groups: Sequence[Group], found: Sequence[Result], out: Path, console: Console) -> tuple[Cells, str]:

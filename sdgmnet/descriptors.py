@@ -1,8 +1,4 @@
-"""What can be evaluated, by one grammar: `[label=]spec`.
-
-A spec is `sift`, `rootsift`, weights that ship, a .safetensors or .onnx file, a folder (of a run, in Hugging Face's layout, or
-of HPatches' descriptor files), `tfeat:FILE`, or `kornia:NAME[:FILE]`.
-"""
+"""Descriptors by name, in one grammar: `[label=]spec`. `DESCRIPTORS` lists every form of a spec and what loads it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,175 +6,215 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sdgmnet.encoders import Encoder, load_encoder, load_tfeat
-from sdgmnet.engine import describe_patches, prepare
+from sdgmnet.engine import prepare
 from sdgmnet.errors import InputError
-from sdgmnet.features.describe import SIZE, DescribeFn, Descriptor, Features, Image, describe_image, descriptor_of
+from sdgmnet.features.describe import (
+    LONGEST_SIDE,
+    DescribeFn,
+    Descriptor,
+    Features,
+    Image,
+    describe_image,
+    descriptor_from_encoder,
+)
 from sdgmnet.features.keypoints import Keypoints
-from sdgmnet.features.sift import rootsift, rootsift_of_image, sift, sift_of_image
+from sdgmnet.features.sift import rootsift, rootsift_at_keypoints, sift, sift_at_keypoints
 from sdgmnet.pretrained import ALIAS, find_weights, shipped_names
 from sdgmnet.storage import digest, reason_of, require_bounded_zip
 
-# ---- descriptors
+KORNIA = ("HardNet", "HyNet", "SOSNet", "TFeat")
+CHUNK = 512  # patches per call of an ONNX or kornia module
 
 
-HANDCRAFTED = {"sift": (sift, sift_of_image), "rootsift": (rootsift, rootsift_of_image)}
-TFEAT_PREFIX, KORNIA_PREFIX = "tfeat:", "kornia:"
+def load_sift(spec: str) -> Descriptor:
+    return Descriptor("sift", sift, describe_at_keypoints=sift_at_keypoints)
 
 
-def split_label(text: str) -> tuple[str, str]:
-    """Label and spec. Either may hold a "=" itself: the cut is the first that leaves something there is."""
-    cuts = [("", text)] + [(text[:i], text[i + 1 :]) for i, letter in enumerate(text) if letter == "="]
-    names = {*HANDCRAFTED, ALIAS, *shipped_names()}
-    there = (cut for cut in cuts if cut[1] in names or (cut[1] and file_of(cut[1]).exists()))
-    return next(there, cuts[min(1, len(cuts) - 1)])
+def load_rootsift(spec: str) -> Descriptor:
+    return Descriptor("rootsift", rootsift, describe_at_keypoints=rootsift_at_keypoints)
 
 
-def file_of(spec: str) -> Path:
-    """What of a spec is a path: all, or what follows tfeat: or kornia:NAME:."""
-    if spec.startswith(KORNIA_PREFIX):
-        return Path(spec.removeprefix(KORNIA_PREFIX).partition(":")[2] or spec)
-    return Path(spec.removeprefix(TFEAT_PREFIX))
-
-
-def identity(spec: str) -> str:
-    """What tells a descriptor from all others, whatever comes to lie at the same path: its name, and a digest of its weights."""
-    _, spec = split_label(spec)
-    if spec in HANDCRAFTED:
-        return spec
-    path = file_of(spec) if spec.startswith((TFEAT_PREFIX, KORNIA_PREFIX)) else find_weights(spec)
-    if not path.is_file():
-        return spec  # loading will say so
-    prefix = next((one for one in (TFEAT_PREFIX, KORNIA_PREFIX) if spec.startswith(one)), "")
-    kind = spec.split(":")[1] if prefix == KORNIA_PREFIX else ""
-    return f"{prefix}{kind}{Path(spec).name} {digest(path)}"
-
-
-def parse_descriptor(text: str) -> Descriptor:
-    label, spec = split_label(text)
-    if spec in HANDCRAFTED:
-        of_patches, of_image = HANDCRAFTED[spec]
-        return Descriptor(label or spec, of_patches, (), of_image)
-    if spec.startswith(TFEAT_PREFIX):
-        tfeat = load_tfeat(spec.removeprefix(TFEAT_PREFIX))
-        return Descriptor(label or "tfeat", lambda patches: describe_patches(tfeat, patches), ())
-    if spec.startswith(KORNIA_PREFIX):
-        name = spec.removeprefix(KORNIA_PREFIX)
-        return Descriptor(label or f"kornia {name.partition(':')[0]}", load_kornia(name), ())
+def load_weights(spec: str) -> Descriptor:
+    """A shipped name, a .safetensors file, or a folder of a training run or in Hugging Face's layout."""
+    encoder, card = load_encoder(spec)
     path = Path(spec)
-    if path.suffix == ".onnx":
-        return Descriptor(label or path.stem, load_onnx(path), ())
-    if is_descriptor_folder(path):
-        return Descriptor(label or path.resolve().name, no_patches(path), (), descriptors=path)
-    if path.suffix == ".safetensors" or path.is_dir() or spec in {ALIAS, *shipped_names()}:
-        encoder, card = load_encoder(spec)
-        name = label or (path.resolve().name if path.is_dir() else path.stem)
-        trained_on, scenes = (tuple(card.get(key) or ()) for key in ("trained_on", "scenes"))
-        return Descriptor(name, lambda patches: describe_patches(encoder, patches), trained_on, scenes=scenes)
-    raise InputError(
-        f"{text!r} is no descriptor: give sift, rootsift, {ALIAS} (the best weights that ship), tfeat:FILE, kornia:NAME, a "
-        ".safetensors or .onnx file or the folder of a training run, with an optional label in front, as in mine=runs/one."
-    )
+    trained_on, scenes = (tuple(card.get(key) or ()) for key in ("trained_on", "scenes"))
+    label = path.resolve().name if path.is_dir() else path.stem
+    return descriptor_from_encoder(encoder, label)._replace(trained_on=trained_on, scenes=scenes)
 
 
-def no_patches(folder: Path) -> DescribeFn:
-    """What a folder of descriptors answers when asked to describe patches."""
+def load_tfeat_file(path: str) -> Descriptor:
+    """TFeat's published weights."""
+    return descriptor_from_encoder(load_tfeat(path), "tfeat")
+
+
+def load_folder(spec: str) -> Descriptor:
+    """Descriptor files of HPatches, one sub-folder with ref.csv per sequence; or weights."""
+    folder = Path(spec)
+    if not any((sequence / "ref.csv").is_file() for sequence in folder.iterdir()):
+        return load_weights(spec)
 
     def refuse(patches: np.ndarray) -> np.ndarray:
-        raise InputError(f"{folder} holds descriptors of HPatches' strips, for sdgmnet evaluate hpatches only.")
+        raise InputError(f"{folder} holds descriptors of HPatches patches only: use it with sdgmnet evaluate hpatches.")
 
-    return refuse
-
-
-def is_descriptor_folder(path: Path) -> bool:
-    """Whether it holds HPatches' descriptor files: a folder a sequence, with ref.csv."""
-    return path.is_dir() and any((folder / "ref.csv").is_file() for folder in path.iterdir())
+    return Descriptor(folder.resolve().name, refuse, csv_folder=folder)
 
 
-# ---- foreign
-
-
-KORNIA = ("HardNet", "HyNet", "SOSNet", "TFeat")
-CHUNK = 512
-
-
-def load_onnx(path: Path | str) -> Callable[[np.ndarray], np.ndarray]:
-    """From a file whose one input is patches (batch, 1, S, S) float32 in [0, 1]; its first output is taken."""
-    if not Path(path).is_file():
+def load_onnx(spec: str) -> Descriptor:
+    """A model whose one input is patches (batch, 1, S, S) float32 in [0, 1]; its first output is taken."""
+    path = Path(spec)
+    if not path.is_file():
         raise InputError(f"{path} does not exist: write one with sdgmnet export onnx.")
     try:
         import onnxruntime
     except ImportError:
-        raise InputError(
-            "ONNX files are run by onnxruntime, which is not installed here: pip install 'sdgmnet[onnx]'."
-        ) from None
+        raise InputError(f"{path} needs onnxruntime, which is not installed: pip install 'sdgmnet[onnx]'.") from None
     try:
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has its own exceptions for each way a file can be broken
         reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{path} cannot be loaded as ONNX ({reason}): write it again.") from error
-    given = session.get_inputs()
-    shape = given[0].shape if given else []
-    fits = len(given) == 1 and len(shape) == 4 and shape[1] == 1 and shape[2] == shape[3] and isinstance(shape[2], int)
-    if not fits or isinstance(shape[0], int) or given[0].type != "tensor(float)":
-        taken = [(one.shape, one.type) for one in given]
-        raise InputError(f"{path} does not take float patches (batch, 1, side, side) of any batch, but {taken}.")
-    name, side = given[0].name, shape[2]
-    return lambda patches: describe_in_chunks(
-        lambda pixels: session.run(None, {name: pixels.numpy()})[0], patches, side
-    )
+        raise InputError(f"{path} is not a valid ONNX model ({reason}): export it again.") from error
+    inputs = session.get_inputs()
+    shape = inputs[0].shape if len(inputs) == 1 else []
+    has_patches = len(shape) == 4 and shape[1] == 1 and shape[2] == shape[3] and isinstance(shape[2], int)
+    if not has_patches or isinstance(shape[0], int) or inputs[0].type != "tensor(float)":
+        found = [(one.shape, one.type) for one in inputs]
+        raise InputError(f"{path} must take float patches (batch, 1, side, side) with a free batch size, not {found}.")
+    name = inputs[0].name
+    return Descriptor(path.stem, in_chunks(lambda pixels: session.run(None, {name: pixels.numpy()})[0], shape[2]))
 
 
-def load_kornia(spec: str) -> Callable[[np.ndarray], np.ndarray]:
-    """NAME or NAME:FILE. Without a file kornia fetches its own weights, or finds them where torch keeps what it fetched."""
+def load_kornia(spec: str) -> Descriptor:
+    """NAME or NAME:FILE. Without a file kornia downloads its own weights, or finds them in torch's cache."""
     import kornia.feature
 
     name, _, path = spec.partition(":")
     if name not in KORNIA:
-        raise InputError(f"kornia:{name} is not known: {', '.join(f'kornia:{one}' for one in KORNIA)} are.")
+        raise InputError(f"kornia:{name} is not known: choose from {', '.join(f'kornia:{one}' for one in KORNIA)}.")
     if path and not Path(path).is_file():
-        raise InputError(f"{path} does not exist: give the file of kornia's {name} weights, or none to fetch them.")
+        raise InputError(f"{path} does not exist: give a file of kornia's {name} weights, or none to download them.")
     try:
-        module = getattr(kornia.feature, name)(pretrained=not path)
+        module = getattr(kornia.feature, name)(pretrained=not path).eval()
         if path:
             require_bounded_zip(path)
-            module.load_state_dict(state_dict(torch.load(path, map_location="cpu", weights_only=True)))
+            module.load_state_dict(_state_dict(torch.load(path, map_location="cpu", weights_only=True)))
         if not all(torch.isfinite(tensor).all() for tensor in module.state_dict().values()):
             raise ValueError("some weights are NaN or infinite")
     except Exception as error:  # no network, a broken pickle, other weights: each fails in its own way
         place = f"{path}: " if path else ""
+        reason = reason_of(error)
         raise InputError(
-            f"{place}kornia's {name} cannot be loaded ({reason_of(error)}): give its weights as kornia:{name}:FILE."
+            f"{place}kornia's {name} cannot be loaded ({reason}): give its weights as kornia:{name}:FILE."
         ) from error
-    return module_on_patches(module.eval())
 
-
-def state_dict(content: Any) -> Any:
-    """Published files keep the weights by themselves, or beside other things."""
-    return content.get("state_dict", content) if isinstance(content, dict) else content
-
-
-def module_on_patches(module: nn.Module, side: int = 32) -> Callable[[np.ndarray], np.ndarray]:
     def describe(pixels: Tensor) -> np.ndarray:
         with torch.inference_mode():
             return module(pixels).numpy()
 
-    return lambda patches: describe_in_chunks(describe, patches, side)
+    return Descriptor(f"kornia {name}", in_chunks(describe, 32))
 
 
-def describe_in_chunks(describe: Callable[[Tensor], np.ndarray], patches: np.ndarray, side: int) -> np.ndarray:
-    """Descriptors (N, D) float32 of patches (N, S, S) uint8, S being the side, twice the side, or one more than that."""
-    if patches.ndim != 3 or patches.shape[1:] not in {(s, s) for s in (side, 2 * side, 2 * side + 1)}:
+def _state_dict(content: Any) -> Any:
+    """Published files hold the weights alone, or under "state_dict"."""
+    return content.get("state_dict", content) if isinstance(content, dict) else content
+
+
+def in_chunks(describe: Callable[[Tensor], np.ndarray], side: int) -> DescribeFn:
+    """Turn a function of pixels (B, 1, side, side) in [0, 1] into one of patches (N, S, S) uint8 of the usual sides."""
+
+    def describe_patches(patches: np.ndarray) -> np.ndarray:
+        if patches.ndim != 3 or patches.shape[1:] not in {(s, s) for s in (side, 2 * side, 2 * side + 1)}:
+            sides = f"{side}, {2 * side} or {2 * side + 1}"
+            raise InputError(f"patches must be (N, S, S) with S {sides}, not {patches.shape}.")
+        parts = [
+            describe(prepare(torch.from_numpy(np.array(patches[start : start + CHUNK])), side))
+            for start in range(0, len(patches), CHUNK)
+        ]
+        return np.concatenate(parts).astype(np.float32) if parts else np.zeros((0, 128), dtype=np.float32)
+
+    return describe_patches
+
+
+# Form of a spec -> its loader. Lower case is literal, capitals are the user's: `name`, `prefix:...` (the loader gets what follows
+# the colon), `FILE.suffix` or `FOLDER`. A new descriptor is one more line.
+DESCRIPTORS: dict[str, Callable[[str], Descriptor]] = {
+    ALIAS: load_weights,
+    "sift": load_sift,
+    "rootsift": load_rootsift,
+    "FILE.safetensors": load_weights,
+    "FILE.onnx": load_onnx,
+    "FOLDER": load_folder,
+    "tfeat:FILE": load_tfeat_file,
+    "kornia:NAME[:FILE]": load_kornia,
+}
+
+
+def accepted_forms() -> str:
+    """The forms of a spec, for help texts and errors."""
+    *first, last = (*DESCRIPTORS, *(name for name in shipped_names() if name not in DESCRIPTORS))
+    return f"{', '.join(first)} or {last}"
+
+
+def load_descriptor(descriptor: "DescriptorLike") -> Descriptor:
+    """Of `[label=]spec`, or of an encoder; a Descriptor is returned as it is."""
+    if isinstance(descriptor, Descriptor):
+        return descriptor
+    if not isinstance(descriptor, str):
+        return descriptor_from_encoder(descriptor)
+    label, spec = split_label(descriptor)
+    form = form_of(spec)
+    if form is None:
         raise InputError(
-            f"patches must be (N, S, S) of {side}, {2 * side} or {2 * side + 1} pixels, not {patches.shape}."
+            f"{descriptor!r} is not a descriptor: give {accepted_forms()}, with an optional label, as in mine=runs/one."
         )
-    parts = [
-        describe(prepare(torch.from_numpy(np.array(patches[start : start + CHUNK])), side))
-        for start in range(0, len(patches), CHUNK)
-    ]
-    return np.concatenate(parts).astype(np.float32) if parts else np.zeros((0, 128), dtype=np.float32)
+    load = DESCRIPTORS.get(form, load_weights)
+    loaded = load(spec.partition(":")[2] if ":" in form else spec)
+    return loaded._replace(label=label) if label else loaded
+
+
+def form_of(spec: str) -> str | None:
+    """The form that a spec has, or None."""
+    if spec in DESCRIPTORS or spec in shipped_names():
+        return spec
+    path = Path(spec)
+    for form in DESCRIPTORS:
+        prefix, colon, _ = form.partition(":")
+        is_file = form.startswith("FILE.") and path.suffix == Path(form).suffix
+        if (colon and spec.startswith(f"{prefix}:")) or is_file or (form == "FOLDER" and path.is_dir()):
+            return form
+    return None
+
+
+def split_label(text: str) -> tuple[str, str]:
+    """Label and spec. Either may contain "=": the label ends at the first one that leaves a known name or an existing path."""
+    cuts = [("", text)] + [(text[:i], text[i + 1 :]) for i, letter in enumerate(text) if letter == "="]
+    names = {*DESCRIPTORS, *shipped_names()}
+    known = (cut for cut in cuts if cut[1] in names or (cut[1] and _path_in(cut[1]).exists()))
+    return next(known, cuts[min(1, len(cuts) - 1)])
+
+
+def _path_in(spec: str) -> Path:
+    """The path in a spec: all of it, or the FILE of prefix:FILE or prefix:NAME:FILE."""
+    form = form_of(spec) or ""
+    if ":" not in form:
+        return Path(spec)
+    rest = spec.partition(":")[2]
+    return Path(rest.partition(":")[2] or spec) if "NAME" in form else Path(rest)
+
+
+def descriptor_fingerprint(text: str) -> str:
+    """Name and digest of the weights, the same wherever they lie: what tells whether descriptors can be compared."""
+    _, spec = split_label(text)
+    form = form_of(spec) or ""
+    prefix, colon, _ = form.partition(":")
+    path = _path_in(spec) if colon else find_weights(spec)
+    if (form == spec and DESCRIPTORS.get(form, load_weights) is not load_weights) or not path.is_file():
+        return spec
+    kind = spec.split(":")[1] if "NAME" in form else ""
+    return f"{prefix if colon else ''}{colon}{kind}{Path(spec).name} {digest(path)}"
 
 
 DescriptorLike = str | Descriptor | Encoder
@@ -191,28 +227,20 @@ def describe(
     descriptor: DescriptorLike = ALIAS,
     limit: int | None = None,
     upright: bool = False,
-    size: int | None = SIZE,
+    size: int | None = LONGEST_SIDE,
 ) -> Features:
-    """Describe the DoG keypoints of an image, strongest first, or the keypoints that are given.
+    """Detect DoG keypoints in an image and describe them, strongest first; or describe the given keypoints.
 
     Args:
-        image: a file, an array (H, W) or (H, W, 3) in RGB, or a tensor (H, W), (C, H, W) or (1, C, H, W); whole numbers are
-            read as 0..255 (uint8) or by as many bits as they use (uint16), floats as [0, 1].
-        keypoints: describe these instead of detecting any; all of them are kept, in their order.
-        descriptor: a descriptor, such as "sdgmnet", "rootsift" or the path of own weights; or an encoder.
-        limit: at most so many keypoints, by response.
-        upright: take the image as it stands: every angle is 0, and a place gives one keypoint.
-        size: longest side; larger images are made smaller while they are worked on, None leaves them as they are. Keypoints
-            are in the image's own pixels.
+        image: a file, an array (H, W) or (H, W, 3) in RGB, or a tensor (H, W), (C, H, W) or (1, C, H, W); uint8, uint16 (the
+            upper eight of the bits in use are taken) or float in [0, 1].
+        keypoints: describe these instead of detecting any; all of them, in their order.
+        descriptor: a name or path, such as "sdgmnet", "rootsift" or "runs/mine"; or an encoder.
+        limit: the maximum number of keypoints, strongest first.
+        upright: set every angle to 0, with one keypoint per location.
+        size: the longest side; larger images are resized for detection and description. None keeps the size. Keypoints are
+            always in pixels of the original image.
     """
     return describe_image(
-        image, keypoints, descriptor=as_descriptor(descriptor), limit=limit, upright=upright, size=size
+        image, keypoints, descriptor=load_descriptor(descriptor), limit=limit, upright=upright, size=size
     )
-
-
-def as_descriptor(descriptor: DescriptorLike) -> Descriptor:
-    if isinstance(descriptor, str):
-        return parse_descriptor(descriptor)
-    if isinstance(descriptor, Descriptor):
-        return descriptor
-    return descriptor_of(descriptor)

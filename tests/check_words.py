@@ -22,7 +22,9 @@ HERE = Path(__file__).relative_to(Path.cwd()) if Path(__file__).is_relative_to(P
 
 
 def tracked() -> list[Path]:
-    names = subprocess.run(["git", "ls-files", "*.py", "*.md", "*.cpp", "*.h"], capture_output=True, text=True, check=True)
+    names = subprocess.run(
+        ["git", "ls-files", "*.py", "*.md", "*.cpp", "*.h"], capture_output=True, text=True, check=True
+    )
     return [Path(name) for name in names.stdout.split()]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sdgmnet.descriptors import identity, parse_descriptor
+from sdgmnet.descriptors import descriptor_fingerprint, load_descriptor
 from sdgmnet.encoders import Encoder, L2Net, SDGMNet, TFeat, save_encoder
 from sdgmnet.engine import describe_patches, halve
 from sdgmnet.errors import InputError
@@ -43,14 +43,14 @@ def patches() -> np.ndarray:
     ],
 )
 def test_hand_made_contenders(text: str, label: str, expected: object, patches: np.ndarray) -> None:
-    contender = parse_descriptor(text)
+    contender = load_descriptor(text)
     assert contender.label == label
     assert contender.describe is expected
     assert contender.trained_on == ()
 
 
 def test_weights_by_file_and_by_folder(run: Path, encoder: SDGMNet, patches: np.ndarray) -> None:
-    by_file, by_folder = parse_descriptor(str(run / "best.safetensors")), parse_descriptor(str(run))
+    by_file, by_folder = load_descriptor(str(run / "best.safetensors")), load_descriptor(str(run))
     assert (by_file.label, by_folder.label) == ("best", "one")
     for contender in (by_file, by_folder):
         assert contender.trained_on == ("liberty", "demo-train")
@@ -58,26 +58,26 @@ def test_weights_by_file_and_by_folder(run: Path, encoder: SDGMNet, patches: np.
 
 
 def test_weights_with_a_label(run: Path) -> None:
-    assert parse_descriptor(f"mine={run}").label == "mine"
-    assert parse_descriptor(f"m=0.5={run / 'best.safetensors'}").label == "m=0.5"
-    assert parse_descriptor(f"{run}/").label == "one"
+    assert load_descriptor(f"mine={run}").label == "mine"
+    assert load_descriptor(f"m=0.5={run / 'best.safetensors'}").label == "m=0.5"
+    assert load_descriptor(f"{run}/").label == "one"
 
 
 def test_the_folder_one_stands_in_has_a_label(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(run)
-    assert parse_descriptor("mine=.").label == "mine"
-    assert parse_descriptor(".").label.strip()
+    assert load_descriptor("mine=.").label == "mine"
+    assert load_descriptor(".").label.strip()
 
 
 def test_weights_that_do_not_say_what_they_were_trained_on(tmp_path: Path, encoder: SDGMNet) -> None:
     save_encoder(encoder, tmp_path / "bare.safetensors", {})
-    assert parse_descriptor(str(tmp_path / "bare.safetensors")).trained_on == ()
+    assert load_descriptor(str(tmp_path / "bare.safetensors")).trained_on == ()
 
 
 @pytest.mark.parametrize("text", ["surf", "SIFT", "mine=surf", "weights.pth", "no/such/folder", "sift=mine"])
 def test_what_is_no_contender_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(InputError) as caught:
-        parse_descriptor(text)
+        load_descriptor(text)
     message = str(caught.value)
     assert repr(text) in message
     assert all(word in message for word in ("sift", "rootsift", ".safetensors", "mine=runs/one"))
@@ -85,19 +85,19 @@ def test_what_is_no_contender_is_refused_with_a_hint(text: str) -> None:
 
 def test_missing_weights_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="gone.safetensors does not exist"):
-        parse_descriptor(f"mine={tmp_path / 'gone.safetensors'}")
+        load_descriptor(f"mine={tmp_path / 'gone.safetensors'}")
     with pytest.raises(InputError, match="best.safetensors does not exist"):
-        parse_descriptor(str(tmp_path))
+        load_descriptor(str(tmp_path))
 
 
 def test_identity_is_of_the_weights_and_not_of_their_place(tmp_path: Path) -> None:
     for folder, seed in (("one", 0), ("two", 0), ("three", 1)):
         torch.manual_seed(seed)
         save_encoder(SDGMNet(), tmp_path / folder / "run" / "best.safetensors", {})
-    one, two, three = (identity(str(tmp_path / folder / "run")) for folder in ("one", "two", "three"))
+    one, two, three = (descriptor_fingerprint(str(tmp_path / folder / "run")) for folder in ("one", "two", "three"))
     assert one == two != three
-    assert identity(f"mine={tmp_path / 'one' / 'run'}") == one
-    assert identity("x=sift") == identity("sift") == "sift"
+    assert descriptor_fingerprint(f"mine={tmp_path / 'one' / 'run'}") == one
+    assert descriptor_fingerprint("x=sift") == descriptor_fingerprint("sift") == "sift"
 
 
 @pytest.mark.parametrize("kind", [L2Net, TFeat])
@@ -105,7 +105,7 @@ def test_weights_of_other_encoders(kind: type[Encoder], tmp_path: Path, patches:
     """Preprocessing belongs to the encoder: patches go in as they are for all."""
     other = kind(0.0).eval()
     save_encoder(other, tmp_path / "other.safetensors", {"trained_on": ["liberty"]})
-    contender = parse_descriptor(str(tmp_path / "other.safetensors"))
+    contender = load_descriptor(str(tmp_path / "other.safetensors"))
     described = contender.describe(patches)
     with torch.no_grad():
         expected = other(halve(torch.from_numpy(patches).float() / 255)[:, None]).numpy()
@@ -116,4 +116,4 @@ def test_weights_of_other_encoders(kind: type[Encoder], tmp_path: Path, patches:
 def test_one_file_for_two_programs_is_two_contenders(tmp_path: Path) -> None:
     (tmp_path / "x.params").write_bytes(b"weights")
     specs = [f"{prefix}{tmp_path / 'x.params'}" for prefix in ("tfeat:", "kornia:TFeat:", "kornia:HardNet:")]
-    assert len({identity(spec) for spec in specs}) == 3
+    assert len({descriptor_fingerprint(spec) for spec in specs}) == 3

@@ -8,7 +8,7 @@ import pytest
 
 from sdgmnet.errors import InputError
 from sdgmnet.features.keypoints import detect
-from sdgmnet.features.sift import rootsift, rootsift_of_image, sift, sift_of_image
+from sdgmnet.features.sift import rootsift, rootsift_at_keypoints, sift, sift_at_keypoints
 
 BOTH = pytest.mark.parametrize("describe", [sift, rootsift])
 Describe = Callable[[np.ndarray], np.ndarray]
@@ -136,13 +136,13 @@ def test_sift_of_an_image_is_opencvs_own() -> None:
         (*k.pt, k.size, round(k.angle, 3)): d for k, d in zip(own, extractor.compute(image, own)[1], strict=True)
     }
     keypoints = detect(image)
-    described = sift_of_image(image, keypoints)
+    described = sift_at_keypoints(image, keypoints)
     same = 0
     for xy, sigma, angle, mine in zip(keypoints.xy, keypoints.sigma, keypoints.angle, described, strict=True):
         theirs = expected[(*xy, 2 * sigma, round(float(np.rad2deg(angle)), 3))]
         same += float(mine @ theirs / np.linalg.norm(theirs)) > 0.999
     assert len(keypoints.xy) > 100
     assert same >= 0.98 * len(keypoints.xy)
-    assert sift_of_image(image, keypoints.select(np.zeros(0, dtype=int))).shape == (0, 128)
-    root = rootsift_of_image(image, keypoints)
+    assert sift_at_keypoints(image, keypoints.select(np.zeros(0, dtype=int))).shape == (0, 128)
+    root = rootsift_at_keypoints(image, keypoints)
     np.testing.assert_allclose(np.linalg.norm(root, axis=1), 1, atol=1e-5)

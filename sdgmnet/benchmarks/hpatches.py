@@ -184,7 +184,7 @@ def require_fitting(
 def describe_sequence(contenders: Sequence[Descriptor], places: Sequence[Path], folder: Path) -> list[Path]:
     content, patches, files = digest_of_sequence(folder, ".png"), None, []
     for one, place in zip(contenders, places, strict=True):
-        source = None if one.descriptors is None else one.descriptors / folder.name
+        source = None if one.csv_folder is None else one.csv_folder / folder.name
         key = content if source is None else f"{content}-{digest_of_sequence(source, '.csv')}"
         file = place / f"{folder.name}-{key}.npy"
         if not is_whole(file):

@@ -150,8 +150,8 @@ def nearest_descriptors(descriptors: np.ndarray, others: np.ndarray) -> np.ndarr
 
 def describe_image(contender: Descriptor) -> DescribeImage:
     """SIFT has its own way with images; whatever describes patches gets those of side 12 sigma."""
-    if contender.describe_image is not None:
-        return contender.describe_image
+    if contender.describe_at_keypoints is not None:
+        return contender.describe_at_keypoints
     return lambda image, keypoints: contender.describe(cut_patches(image, keypoints))
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.sfm.photo_import import find_photos
+from sdgmnet.features.images import find_photos
 from sdgmnet.sfm.scene import View
 from sdgmnet.storage import read_text
 

@@ -16,7 +16,7 @@ import numpy as np
 from sdgmnet.benchmarks.photo_sets import PhotoSet, read_truth
 from sdgmnet.benchmarks.published import published
 from sdgmnet.benchmarks.relative_pose import pose_error
-from sdgmnet.descriptors import Descriptor, describe, identity, parse_descriptor, split_label
+from sdgmnet.descriptors import Descriptor, describe, descriptor_fingerprint, load_descriptor, split_label
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import Features, find_keypoints
 from sdgmnet.features.eth import (
@@ -94,8 +94,8 @@ def parse_entry(text: str) -> Entry:
     folder = Path(spec)
     if any(folder.glob("descriptors")) or any(folder.glob("*/descriptors")):
         return Entry(label or folder.resolve().name, "files", None, folder)
-    contender = parse_descriptor(text)
-    return Entry(contender.label, identity(text), contender, None)
+    contender = load_descriptor(text)
+    return Entry(contender.label, descriptor_fingerprint(text), contender, None)
 
 
 def parse_entries(texts: Sequence[str]) -> list[Entry]:
@@ -147,7 +147,7 @@ def reconstruct(
     given = _files_of(entry, photos)
 
     def describe_photo(name: str, path: Path) -> Features:
-        gray, found = read_gray(path, upright=False), read_keypoints(keypoints / f"{name}.bin")
+        gray, found = read_gray(path, exif_orientation=False), read_keypoints(keypoints / f"{name}.bin")
         if given is None:
             assert entry.contender is not None
             return describe(gray, found, descriptor=entry.contender, size=None)

@@ -14,7 +14,7 @@ from sdgmnet.benchmarks import phototour as benchmark
 from sdgmnet.benchmarks import stereo
 from sdgmnet.data.sources import Sources, open_sources
 from sdgmnet.data.synthetic.demo import read_motorcycle
-from sdgmnet.descriptors import Descriptor, parse_descriptor
+from sdgmnet.descriptors import Descriptor, load_descriptor
 from sdgmnet.encoders import SDGMNet, load_encoder
 from sdgmnet.engine import describe_patches
 from sdgmnet.errors import InputError
@@ -79,7 +79,7 @@ def main(words: list[str]) -> None:
 def match_motorcycle(out: Path) -> None:
     """Two photos of a motorcycle whose true disparity is known: a table and an image of the matches."""
     pair = read_motorcycle()
-    contenders = [parse_descriptor(text) for text in ("SIFT=sift", "RootSIFT=rootsift", f"SDGMNet={ALIAS}")]
+    contenders = [load_descriptor(text) for text in ("SIFT=sift", "RootSIFT=rootsift", f"SDGMNet={ALIAS}")]
     scores = [stereo.score(contender, pair) for contender in contenders]
     header, body = stereo.table(scores)
     print_table(header, body, title="Matches of a stereo pair, right within 3 pixels")
@@ -102,8 +102,8 @@ def measure(config: TrainConfig, run: Path, sources: Sources, out: Path) -> dict
     untrained, (trained, _) = SDGMNet().eval(), load_encoder(run / "last.safetensors")
     contenders = [
         Descriptor("untrained net", lambda patches: describe_patches(untrained, patches), ()),
-        parse_descriptor("SIFT=sift"),
-        parse_descriptor("RootSIFT=rootsift"),
+        load_descriptor("SIFT=sift"),
+        load_descriptor("RootSIFT=rootsift"),
         Descriptor(f"SDGMNet, {config.iterations} iterations", lambda patches: describe_patches(trained, patches), ()),
     ]
     lines = benchmark.compare(contenders, sources.test)

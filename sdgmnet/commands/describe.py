@@ -15,16 +15,15 @@ from rich.console import Console
 
 from sdgmnet.commands.describe_patchset import describe_patchset
 from sdgmnet.data.patchset import is_patchset
-from sdgmnet.descriptors import as_descriptor, describe, identity
+from sdgmnet.descriptors import describe, descriptor_fingerprint, load_descriptor
 from sdgmnet.distributed import ALONE, World, open_world
 from sdgmnet.errors import InputError
-from sdgmnet.features.describe import SIZE
+from sdgmnet.features.describe import LONGEST_SIDE
 from sdgmnet.features.h5 import Helper, Kind, Store, features_to_arrays, parts_folder
-from sdgmnet.features.images import read_gray
+from sdgmnet.features.images import find_photos, plain_name, read_gray
 from sdgmnet.features.keypoint_files import is_for_many, read_keypoints
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import counting_bar
-from sdgmnet.sfm.photo_import import find_photos, plain_name
 from sdgmnet.storage import digest, only_worker
 
 Pictures = dict[str, Path]
@@ -60,7 +59,7 @@ class DescribeArguments:
     """Take images as they stand: every angle is 0, and a place that is detected gives one keypoint."""
     as_stored: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Do not turn images as the camera's note says: hloc and COLMAP take the pixels as they lie in the file."""
-    size: int = SIZE
+    size: int = LONGEST_SIDE
     """Longest side; larger images are made smaller while they are worked on. Keypoints are in the image's own pixels."""
     keypoints: Path | None = None
     """Describe these instead of detecting any: h5 (hloc's names), or for one image npz or text (x y sigma [angle])."""
@@ -108,7 +107,7 @@ def check_describing_patches(arguments: DescribeArguments) -> None:
     options = (arguments.limit, arguments.upright, arguments.as_stored, arguments.size, arguments.keypoints)
     if len(arguments.images) != 1:
         raise InputError(f"{arguments.images[0]} or another of these is a PatchSet: describe one PatchSet at a time.")
-    if options != (None, False, False, SIZE, None):
+    if options != (None, False, False, LONGEST_SIDE, None):
         raise InputError("a PatchSet is described as it is: leave out what is for images, such as --limit or --size.")
 
 
@@ -161,7 +160,7 @@ def describe_into(
     """
     world.require_equal(json.dumps(sorted(pictures)), "pictures", "give all ranks the same folders")
     contender, note = world.on_all_ranks(
-        lambda: (as_descriptor(descriptor), _note_of(out, descriptor, limit, upright, as_stored, size, keypoints))
+        lambda: (load_descriptor(descriptor), _note_of(out, descriptor, limit, upright, as_stored, size, keypoints))
     )
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
     began, counted, broken = time.perf_counter(), 0, 0
@@ -173,7 +172,7 @@ def describe_into(
             for name in track(todo[world.rank :: world.size], "describing"):
                 try:
                     given = None if keypoints is None else read_keypoints(keypoints, name)
-                    gray = read_gray(pictures[name], upright=not as_stored)
+                    gray = read_gray(pictures[name], exif_orientation=not as_stored)
                     features = describe(gray, given, descriptor=contender, limit=limit, upright=upright, size=size)
                 except (InputError, cv2.error, MemoryError) as error:
                     errors.print(f"{reason_of(error, pictures[name])} Left out.", markup=False)
@@ -217,7 +216,7 @@ def _note_of(
 def features_note(descriptor: str, limit: int | None, upright: bool, as_stored: bool, size: int) -> dict[str, Any]:
     """How a file's features are made: what must agree among them."""
     return {
-        "descriptor": identity(descriptor),
+        "descriptor": descriptor_fingerprint(descriptor),
         "limit": limit,
         "upright": upright,
         "as_stored": as_stored,

@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 
 from sdgmnet.data.patchset import PatchSet
-from sdgmnet.descriptors import Descriptor, parse_descriptor
+from sdgmnet.descriptors import Descriptor, load_descriptor
 from sdgmnet.distributed import ALONE, World, share_of
 from sdgmnet.engine import NATIVE_CHUNK
 from sdgmnet.errors import InputError
@@ -74,7 +74,7 @@ def _opened(out: Path, folder: Path, descriptor: str, overwrite: bool) -> Work:
     patchset = PatchSet.open(folder)
     if len(patchset) == 0:
         raise InputError(f"{folder} holds no patches.")
-    return Work(patchset, parse_descriptor(descriptor))
+    return Work(patchset, load_descriptor(descriptor))
 
 
 def _described(patchset: PatchSet, contender: Descriptor, rows: slice, quiet: bool) -> Iterator[np.ndarray]:

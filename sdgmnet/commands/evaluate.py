@@ -8,7 +8,7 @@ import tyro
 
 from sdgmnet.benchmarks import phototour as benchmark
 from sdgmnet.data.sources import open_tests
-from sdgmnet.descriptors import Descriptor, parse_descriptor
+from sdgmnet.descriptors import Descriptor, load_descriptor
 from sdgmnet.errors import InputError
 from sdgmnet.features.sift import SIFT_VARIANT
 from sdgmnet.plots import draw_fpr
@@ -62,7 +62,7 @@ def parse_descriptors(texts: tuple[str, ...]) -> list[Descriptor]:
         raise InputError(
             "name at least one descriptor: sift, rootsift, tfeat:FILE, a .safetensors file, the folder of a run."
         )
-    return [parse_descriptor(text) for text in texts]
+    return [load_descriptor(text) for text in texts]
 
 
 def require_labels(contenders: list[Descriptor]) -> None:

@@ -15,7 +15,7 @@ from sdgmnet.benchmarks.hpatches_tasks import POOLS
 from sdgmnet.commands.evaluate import parse_descriptors, require_labels
 from sdgmnet.data.hpatches.files import NOISES
 from sdgmnet.data.hpatches.tasks import PAIRS
-from sdgmnet.descriptors import identity
+from sdgmnet.descriptors import descriptor_fingerprint
 from sdgmnet.errors import InputError
 from sdgmnet.features.sift import SIFT_VARIANT
 from sdgmnet.plots import draw_fig4
@@ -66,7 +66,7 @@ def main(words: list[str]) -> None:
     with counting_bar(Console(stderr=True)) as bars:
         report = benchmark.compare(
             contenders,
-            [identity(text) for text in arguments.contenders],
+            [descriptor_fingerprint(text) for text in arguments.contenders],
             arguments.root,
             split=arguments.split,
             tasks=arguments.tasks,

@@ -203,9 +203,9 @@ def main(words: list[str]) -> None:
     contenders = parse_descriptors(arguments.contenders)
     require_labels(contenders)
     for one in contenders:
-        if one.descriptors is not None:
+        if one.csv_folder is not None:
             raise InputError(
-                f"{one.descriptors} holds descriptors of HPatches' strips, for sdgmnet evaluate hpatches only."
+                f"{one.csv_folder} holds descriptors of HPatches' strips, for sdgmnet evaluate hpatches only."
             )
     if arguments.keypoints < 1 or not 0 < arguments.near < float("inf"):
         raise InputError("--keypoints must be at least 1 and --near a positive number.")

@@ -23,19 +23,19 @@ from sdgmnet.commands.describe import (
     progress,
     store_at,
 )
-from sdgmnet.descriptors import Descriptor, as_descriptor
+from sdgmnet.descriptors import Descriptor, load_descriptor
 from sdgmnet.errors import InputError
 from sdgmnet.features import h5
-from sdgmnet.features.describe import SIZE, Features, describe_keypoints, rescale, shrink
+from sdgmnet.features.describe import LONGEST_SIDE, Features, describe_keypoints, rescale, shrink
 from sdgmnet.features.draw import draw_matches
-from sdgmnet.features.images import read_color, read_gray
+from sdgmnet.features.images import plain_name, read_color, read_gray
 from sdgmnet.features.keypoints import detect
 from sdgmnet.features.match import Matches, match
+from sdgmnet.features.pairs import read_pairs
 from sdgmnet.features.verify import Verified, verify
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import print_table
-from sdgmnet.sfm.photo_import import plain_name
-from sdgmnet.storage import read_text, write_text
+from sdgmnet.storage import write_text
 
 PAUSE = 2.0  # seconds of matching that a kill may cost
 KEPT_FEATURES = 32  # images whose features are kept in memory while pairs are matched
@@ -91,7 +91,7 @@ class MatchArguments:
 
 def main(words: list[str]) -> None:
     arguments = tyro.cli(MatchArguments, prog="sdgmnet match", args=words)
-    check_describing(arguments.limit, SIZE if arguments.size is None else arguments.size)
+    check_describing(arguments.limit, LONGEST_SIDE if arguments.size is None else arguments.size)
     if arguments.tolerance is not None and arguments.verify == "none":
         raise InputError("--tolerance is for --verify homography or fundamental.")
     if arguments.ratio is not None and not 0 < arguments.ratio <= 1:
@@ -132,7 +132,7 @@ def match_two(arguments: MatchArguments) -> None:
         raise InputError(f"{arguments.out}: two images give an image, whose name ends in .png.")
     clock = Clock()
     with clock.stage("loading the descriptor"):
-        contender = as_descriptor(ALIAS if arguments.descriptor is None else arguments.descriptor)
+        contender = load_descriptor(ALIAS if arguments.descriptor is None else arguments.descriptor)
     first, second = (describe_in_stages(path, contender, arguments, clock) for path in arguments.images)
     with clock.stage("matching"):
         matches = match(first, second, mutual=arguments.mutual, ratio=arguments.ratio)
@@ -161,8 +161,8 @@ def match_two(arguments: MatchArguments) -> None:
 def describe_in_stages(path: Path, contender: Descriptor, arguments: MatchArguments, clock: Clock) -> Features:
     """As `describe`, with a look at the clock between its steps."""
     with clock.stage("reading"):
-        whole = read_gray(path, upright=not arguments.as_stored)
-        gray = shrink(whole, SIZE if arguments.size is None else arguments.size)
+        whole = read_gray(path, exif_orientation=not arguments.as_stored)
+        gray = shrink(whole, LONGEST_SIDE if arguments.size is None else arguments.size)
     sizes = [(one.shape[1], one.shape[0]) for one in (gray, whole)]
     with clock.stage("finding keypoints"):
         keypoints = detect(gray, arguments.limit, upright=arguments.upright)
@@ -174,8 +174,8 @@ def describe_in_stages(path: Path, contender: Descriptor, arguments: MatchArgume
 
         return call
 
-    of_image = None if contender.describe_image is None else timed(contender.describe_image)
-    watched = contender._replace(describe=timed(contender.describe), describe_image=of_image)
+    of_image = None if contender.describe_at_keypoints is None else timed(contender.describe_at_keypoints)
+    watched = contender._replace(describe=timed(contender.describe), describe_at_keypoints=of_image)
     before = clock.seconds.get("describing", 0.0)
     began = time.perf_counter()
     features = describe_keypoints(gray, keypoints, watched)
@@ -197,7 +197,7 @@ def called(model: str) -> str:
 
 def draw(arguments: MatchArguments, first: Features, second: Features, matches: Matches, verified: Verified) -> None:
     assert arguments.out is not None
-    images = [read_color(path, upright=not arguments.as_stored) for path in arguments.images]
+    images = [read_color(path, exif_orientation=not arguments.as_stored) for path in arguments.images]
     places = [one.keypoints.xy[matches.pairs[:, k]] for k, one in enumerate((first, second))]
     names = " and ".join(plain_name(path.name) for path in arguments.images)
     title = f"{names}, {ALIAS if arguments.descriptor is None else arguments.descriptor}: {len(matches.pairs)} matches"
@@ -280,7 +280,7 @@ def described(features: Path, pictures: Pictures, arguments: MatchArguments) -> 
         "limit": arguments.limit,
         "upright": arguments.upright,
         "as_stored": arguments.as_stored,
-        "size": SIZE if arguments.size is None else arguments.size,
+        "size": LONGEST_SIDE if arguments.size is None else arguments.size,
     }
     if not features.exists():
         return set(describe_into(features, pictures, **options))
@@ -316,28 +316,6 @@ def remember(remembered: dict[str, Features], path: Path, name: str, pair: Pair)
             remembered.pop(next(one for one in remembered if one not in pair))
         remembered[name] = h5.read_features(path, name)
     return remembered[name]
-
-
-def read_pairs(path: Path, known: set[str]) -> list[tuple[str, str]]:
-    """hloc's list of pairs: two names a line. A pair is matched once, whichever way and however often it stands there."""
-    try:
-        lines = read_text(path).splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not a text file that can be read.") from error
-    found: dict[frozenset[str], tuple[str, str]] = {}
-    for number, line in enumerate(lines, start=1):
-        names = line.split()
-        if not names:
-            continue
-        if len(names) != 2 or names[0] == names[1]:
-            raise InputError(f"{path}, line {number}: two different names of images belong there.")
-        for name in names:
-            if name not in known:
-                raise InputError(f"{path}, line {number}: the folder holds no image named {name}.")
-        found.setdefault(frozenset(names), (names[0], names[1]))
-    if not found:
-        raise InputError(f"{path} holds no pairs.")
-    return list(found.values())
 
 
 def require_distinct(pairs: list[Pair]) -> None:

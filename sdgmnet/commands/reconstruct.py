@@ -13,17 +13,16 @@ import tyro
 from rich.console import Console
 from rich.progress import TaskID
 
-from sdgmnet.commands.match import read_pairs
-from sdgmnet.descriptors import as_descriptor, describe, identity
+from sdgmnet.descriptors import describe, descriptor_fingerprint, load_descriptor
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import Features, find_keypoints
-from sdgmnet.features.images import read_gray
+from sdgmnet.features.images import find_photos, plain_name, read_gray
+from sdgmnet.features.pairs import read_pairs
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import Out, counting_bar, print_aside, print_table
 from sdgmnet.sfm.colmap import need_pycolmap
 from sdgmnet.sfm.fusion import SIZE as DENSE_SIZE
 from sdgmnet.sfm.fusion import densify
-from sdgmnet.sfm.photo_import import find_photos, plain_name
 from sdgmnet.sfm.reconstruct import INPUTS, ModelOptions, Photos, Place, build_model
 from sdgmnet.sfm.viewer import show_model
 from sdgmnet.storage import digest, only_worker, write_json
@@ -103,17 +102,17 @@ def main(words: list[str]) -> None:
         threads=arguments.threads,
     )
     use_threads(arguments.threads)
-    contender = as_descriptor(arguments.descriptor)
+    contender = load_descriptor(arguments.descriptor)
 
     def describe_photo(name: str, path: Path) -> Features:
-        gray = read_gray(path, upright=False)
+        gray = read_gray(path, exif_orientation=False)
         keypoints = find_keypoints(
             gray, arguments.keypoints, upright=arguments.upright, size=arguments.size, contrast=arguments.contrast
         )
         return describe(gray, keypoints, descriptor=contender, upright=arguments.upright, size=arguments.size)
 
     described_by = {
-        "descriptor": identity(arguments.descriptor),
+        "descriptor": descriptor_fingerprint(arguments.descriptor),
         **{key: getattr(arguments, key) for key in ("keypoints", "contrast", "size", "upright")},
     }
     with only_worker(place.notes), stages() as tell:

@@ -1,6 +1,8 @@
 """Image -> keypoints and their descriptors."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -12,34 +14,47 @@ from torch import Tensor
 from sdgmnet.encoders import Encoder
 from sdgmnet.engine import describe_patches
 from sdgmnet.errors import InputError
-from sdgmnet.features.images import eight_bits, read_gray
+from sdgmnet.features.images import read_gray, upper_eight_bits
 from sdgmnet.features.keypoints import CONTRAST, Keypoints, detect
 from sdgmnet.features.patches import cut_patches
 
-SIZE = 2400  # pixels of the longest side: the detector takes 235 bytes a pixel, a gigabyte for a photo of this size
+LONGEST_SIDE = 2400  # pixels; the detector needs 235 bytes per pixel, a gigabyte for a photo of this size
+
 Image = str | PathLike[str] | np.ndarray | Tensor
-
-
 DescribeFn = Callable[[np.ndarray], np.ndarray]
 
 
 class Descriptor(NamedTuple):
     label: str
     describe: DescribeFn  # patches (N, 64, 64) uint8 -> descriptors (N, D)
-    trained_on: tuple[str, ...]  # names of the sets it was trained on; empty for hand-made ones
-    describe_image: Callable[[np.ndarray, Keypoints], np.ndarray] | None = (
-        None  # where whole images have a way of their own
-    )
-    scenes: tuple[str, ...] = ()  # that the sets it was trained on show, and other sets may show as well
-    descriptors: Path | None = None  # where descriptors of HPatches' strips are all there is
+    trained_on: tuple[str, ...] = ()  # names of the PatchSets
+    # image (H, W) uint8 and keypoints -> descriptors (N, D): SIFT's own way, instead of patches
+    describe_at_keypoints: Callable[[np.ndarray, Keypoints], np.ndarray] | None = None
+    scenes: tuple[str, ...] = ()  # shown by these PatchSets: other sets may show them too
+    csv_folder: Path | None = None  # descriptors computed elsewhere, of HPatches patches only
 
 
 class Features(NamedTuple):
-    """What is known of an image. Keypoints: pixel centres at integers, angles clockwise in radians, sigma in pixels."""
+    """Keypoints: pixel centres at integers, angles clockwise in radians, sigma in pixels."""
 
     keypoints: Keypoints
     descriptors: np.ndarray  # (N, D) float32
     size: tuple[int, int]  # width, height
+
+
+class StageTimer:
+    """Seconds per stage, summed by name: `with timer("matching"): ...`."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - began
 
 
 def describe_image(
@@ -49,27 +64,20 @@ def describe_image(
     descriptor: Descriptor,
     limit: int | None = None,
     upright: bool = False,
-    size: int | None = SIZE,
+    size: int | None = LONGEST_SIDE,
+    timer: StageTimer | None = None,
 ) -> Features:
-    """Describe the DoG keypoints of an image, strongest first, or the keypoints that are given.
-
-    Args:
-        image: a file, an array (H, W) or (H, W, 3) in RGB, or a tensor (H, W), (C, H, W) or (1, C, H, W); whole numbers are
-            read as 0..255 (uint8) or by as many bits as they use (uint16), floats as [0, 1].
-        keypoints: describe these instead of detecting any; all of them are kept, in their order.
-        descriptor: a descriptor, such as "sdgmnet", "rootsift" or the path of own weights; or an encoder.
-        limit: at most so many keypoints, by response.
-        upright: take the image as it stands: every angle is 0, and a place gives one keypoint.
-        size: longest side; larger images are made smaller while they are worked on, None leaves them as they are. Keypoints
-            are in the image's own pixels.
-    """
-    gray = as_gray(image)
-    whole = gray.shape[1], gray.shape[0]
-    gray = shrink(gray, size)
-    smaller = gray.shape[1], gray.shape[0]
-    keypoints = detect(gray, limit, upright=upright) if keypoints is None else rescale(keypoints, whole, smaller)
-    described = describe_keypoints(gray, keypoints, descriptor, upright=upright)
-    return Features(rescale(described.keypoints, smaller, whole), described.descriptors, whole)
+    """As `sdgmnet.describe`, with a loaded descriptor. A timer gets the seconds of each stage."""
+    timed = StageTimer() if timer is None else timer
+    with timed("reading"):
+        gray = as_gray(image)
+        original = gray.shape[1], gray.shape[0]
+        gray = shrink(gray, size)
+        resized = gray.shape[1], gray.shape[0]
+    with timed("finding keypoints"):
+        keypoints = detect(gray, limit, upright=upright) if keypoints is None else rescale(keypoints, original, resized)
+    described = describe_keypoints(gray, keypoints, descriptor, upright=upright, timer=timed)
+    return Features(rescale(described.keypoints, resized, original), described.descriptors, original)
 
 
 def find_keypoints(
@@ -77,25 +85,35 @@ def find_keypoints(
     limit: int | None = None,
     *,
     upright: bool = False,
-    size: int | None = SIZE,
+    size: int | None = LONGEST_SIDE,
     contrast: float = CONTRAST,
 ) -> Keypoints:
-    """DoG keypoints of a gray image (H, W) uint8 in its own pixels, found while it is made no larger than `size`."""
+    """DoG keypoints of a gray image (H, W) uint8 in its own pixels; detection runs at a longest side of at most `size`."""
     smaller = shrink(gray, size)
     found = detect(smaller, limit, upright=upright, contrast=contrast)
     return rescale(found, (smaller.shape[1], smaller.shape[0]), (gray.shape[1], gray.shape[0]))
 
 
 def describe_keypoints(
-    gray: np.ndarray, keypoints: Keypoints, contender: Descriptor, *, upright: bool = False
+    gray: np.ndarray,
+    keypoints: Keypoints,
+    descriptor: Descriptor,
+    *,
+    upright: bool = False,
+    timer: StageTimer | None = None,
 ) -> Features:
     """Keypoints of a gray image (H, W) uint8, with their descriptors."""
+    timed = StageTimer() if timer is None else timer
     if upright:
         keypoints = keypoints._replace(angle=np.zeros(len(keypoints.xy)))
-    if contender.describe_image is not None:
-        descriptors = contender.describe_image(gray, keypoints)
+    if descriptor.describe_at_keypoints is not None:
+        with timed("describing"):
+            descriptors = descriptor.describe_at_keypoints(gray, keypoints)
     else:
-        descriptors = contender.describe(cut_patches(gray, keypoints))
+        with timed("cutting patches"):
+            patches = cut_patches(gray, keypoints)
+        with timed("describing"):
+            descriptors = descriptor.describe(patches)
     return Features(keypoints, np.asarray(descriptors, dtype=np.float32), (gray.shape[1], gray.shape[0]))
 
 
@@ -109,7 +127,7 @@ def shrink(gray: np.ndarray, size: int | None) -> np.ndarray:
 
 
 def rescale(keypoints: Keypoints, old: tuple[int, int], new: tuple[int, int]) -> Keypoints:
-    """Keypoints of an image of the size `old` (width, height) in the same image of the size `new`."""
+    """Keypoints of an image of size `old` (width, height) in the same image resized to `new`."""
     if old == new:
         return keypoints
     scale = np.array(new) / np.array(old)
@@ -117,7 +135,7 @@ def rescale(keypoints: Keypoints, old: tuple[int, int], new: tuple[int, int]) ->
 
 
 def as_gray(image: Image) -> np.ndarray:
-    """(H, W) uint8 of whatever an image is given as."""
+    """(H, W) uint8 of a file, an array (RGB) or a tensor."""
     if isinstance(image, (str, PathLike)):
         return read_gray(Path(image))
     array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
@@ -129,25 +147,23 @@ def as_gray(image: Image) -> np.ndarray:
         array = array[:, :, 0]
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3) or 0 in array.shape:
         kind = "tensor (H, W), (C, H, W) or (1, C, H, W)" if isinstance(image, Tensor) else "array (H, W) or (H, W, 3)"
-        raise InputError(f"an image is an {kind}, not {tuple(array.shape)}.")
-    pixels = as_bytes(array)
+        raise InputError(f"an image must be a {kind}, not {tuple(array.shape)}.")
+    pixels = as_uint8(array)
     return pixels if pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
 
 
-def as_bytes(array: np.ndarray) -> np.ndarray:
+def as_uint8(array: np.ndarray) -> np.ndarray:
+    """uint8 as it is, the upper eight of the bits in use of uint16, floats in [0, 1] times 255."""
     if array.dtype == np.uint8:
         return np.ascontiguousarray(array)
     if array.dtype == np.uint16:
-        return eight_bits(array)
-    if array.dtype.kind == "f":
-        if not np.isfinite(array).all():
-            raise InputError("the image holds NaN or infinite values.")
-        if array.min() < 0 or array.max() > 1:
-            raise InputError("an image of floats lies in [0, 1]; give 0..255 as uint8.")
-        return np.rint(array * 255).astype(np.uint8)
-    raise InputError(f"an image is uint8, uint16 or float, not {array.dtype}.")
+        return upper_eight_bits(array)
+    if array.dtype.kind != "f":
+        raise InputError(f"an image must be uint8, uint16 or float, not {array.dtype}.")
+    if not (array.min() >= 0 and array.max() <= 1):
+        raise InputError("a float image must be finite and in [0, 1]; give 0..255 as uint8.")
+    return np.rint(array * 255).astype(np.uint8)
 
 
-def descriptor_of(encoder: Encoder, label: str = "encoder") -> Descriptor:
-    """An encoder as something that describes patches."""
-    return Descriptor(label, lambda patches: describe_patches(encoder, patches), ())
+def descriptor_from_encoder(encoder: Encoder, label: str = "encoder") -> Descriptor:
+    return Descriptor(label, lambda patches: describe_patches(encoder, patches))

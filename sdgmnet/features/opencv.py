@@ -12,7 +12,7 @@ import numpy as np
 
 from sdgmnet.encoders import Encoder, SDGMNet
 from sdgmnet.errors import InputError
-from sdgmnet.features.describe import Descriptor, as_bytes, describe_keypoints, descriptor_of
+from sdgmnet.features.describe import Descriptor, as_uint8, describe_keypoints, descriptor_from_encoder
 from sdgmnet.features.keypoints import detect, from_opencv, to_opencv
 
 CvKeypoints = tuple[cv2.KeyPoint, ...]
@@ -34,7 +34,7 @@ class OpenCVFeatures:
         self, descriptor: Descriptor | Encoder | None = None, *, limit: int | None = None, upright: bool = False
     ) -> None:
         descriptor = SDGMNet.from_pretrained() if descriptor is None else descriptor
-        self.contender = descriptor if isinstance(descriptor, Descriptor) else descriptor_of(descriptor)
+        self.contender = descriptor if isinstance(descriptor, Descriptor) else descriptor_from_encoder(descriptor)
         self.limit, self.upright = limit, upright
         self.size = self.contender.describe(np.zeros((1, 64, 64), dtype=np.uint8)).shape[1]
 
@@ -92,7 +92,7 @@ def gray_of_bgr(image: np.ndarray) -> np.ndarray:
     channels = image.shape[2] if image.ndim == 3 else 1
     if image.ndim not in (2, 3) or channels not in (1, 3, 4) or 0 in image.shape:
         raise InputError(f"an image is an array (H, W), or (H, W, 3) in BGR, not {image.shape}.")
-    pixels = as_bytes(image)
+    pixels = as_uint8(image)
     if channels == 1:
         return pixels.reshape(image.shape[:2])
     return cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY if channels == 3 else cv2.COLOR_BGRA2GRAY)

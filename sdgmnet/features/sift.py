@@ -1,4 +1,4 @@
-"""SIFT and RootSIFT, on patches and at keypoints of an image: the hand-crafted descriptors that learned ones are compared with."""
+"""SIFT and RootSIFT, of patches and at keypoints of an image."""
 
 import cv2
 import numpy as np
@@ -30,7 +30,7 @@ def rootsift(patches: np.ndarray) -> np.ndarray:
     return _root(sift(patches))
 
 
-def sift_of_image(image: np.ndarray, keypoints: Keypoints) -> np.ndarray:
+def sift_at_keypoints(image: np.ndarray, keypoints: Keypoints) -> np.ndarray:
     """OpenCV's own SIFT of an image (H, W) uint8 at given keypoints: (N, 128) float32 of unit length."""
     if not len(keypoints.xy):
         return np.zeros((0, 128), dtype=np.float32)
@@ -39,8 +39,8 @@ def sift_of_image(image: np.ndarray, keypoints: Keypoints) -> np.ndarray:
     return descriptors / np.maximum(np.linalg.norm(descriptors, axis=1, keepdims=True), 1e-12)
 
 
-def rootsift_of_image(image: np.ndarray, keypoints: Keypoints) -> np.ndarray:
-    return _root(sift_of_image(image, keypoints))
+def rootsift_at_keypoints(image: np.ndarray, keypoints: Keypoints) -> np.ndarray:
+    return _root(sift_at_keypoints(image, keypoints))
 
 
 def _root(descriptors: np.ndarray) -> np.ndarray:

@@ -125,7 +125,7 @@ def read_grey(workspace: Path, view: View) -> np.ndarray:
 
     from sdgmnet.features.images import read_gray
 
-    grey = read_gray(workspace / "images" / view.name, upright=False)
+    grey = read_gray(workspace / "images" / view.name, exif_orientation=False)
     return cv2.resize(grey.astype(np.float32) / 255 - 0.5, (view.width, view.height), interpolation=cv2.INTER_AREA)
 
 

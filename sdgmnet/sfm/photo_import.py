@@ -1,18 +1,17 @@
 """Photos as people keep them -> copies that COLMAP can work on: upright, not too large, under names that its lists can hold."""
 
-import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sdgmnet.errors import InputError
+from sdgmnet.features.images import UnreadableImage, decode, plain_name, read_uint8
 from sdgmnet.storage import new_folder, read_record, stays_below
 
 KEPT_AS_THEY_ARE = {".jpg", ".jpeg", ".png"}
-PHOTOS = KEPT_AS_THEY_ARE | {".bmp", ".heic", ".heif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"}
 
 
 COPIES = {"photos": [{"name": str, "width": int, "height": int, "focal": int | float | None}], "broken": [(str, str)]}
@@ -26,20 +25,6 @@ def read_copies(record: Path) -> dict[str, Any]:
         if not isinstance(copy["source"], str) or not stays_below(copy["name"]) or not stays_below(copy["source"]):
             raise InputError(f"{record} names photos that are not below its folder: remove it.")
     return copies
-
-
-def find_photos(folder: Path, without: Iterable[Path] = ()) -> list[str]:
-    """Photos below the folder by their names relative to it, sorted; nothing hidden, nothing in the folders `without`."""
-    found, visited = [], {os.path.realpath(place) for place in without}
-    for place, folders, files in os.walk(folder, followlinks=True):
-        real = os.path.realpath(place)
-        # A link may lead to a folder above it: nothing is entered twice.
-        folders[:] = [] if real in visited else sorted(name for name in folders if not name.startswith("."))
-        if real not in visited:
-            photos = (Path(place, name) for name in files if not name.startswith("."))
-            found += [path.relative_to(folder).as_posix() for path in photos if path.suffix.lower() in PHOTOS]
-        visited.add(real)
-    return sorted(found)
 
 
 def prepare_photos(
@@ -84,11 +69,6 @@ def prepare_photos(
     return {"broken": broken, "photos": sorted(kept, key=lambda photo: photo["name"])}
 
 
-def plain_name(name: str) -> str:
-    """A file's name as text that everybody takes: Python's marks for bytes that are no UTF-8 become %E9 and the like."""
-    return "".join(f"%{ord(sign) - 0xDC00:02X}" if "\udc80" <= sign <= "\udcff" else sign for sign in name)
-
-
 def copied_name(name: str, taken: set[str]) -> str:
     """A name that COLMAP's lists of pairs can hold, without white space, of a kind that COLMAP reads."""
     path = Path("_".join(plain_name(name).split()))
@@ -106,13 +86,11 @@ def read_photo(path: Path) -> tuple[str, np.ndarray | None, bool]:
     own, by a turn that EXIF asks for or by its depth."""
     import cv2
 
-    from sdgmnet.features.images import Unreadable, read_eight_bits, read_picture
-
     try:
-        upright = read_eight_bits(path, cv2.IMREAD_COLOR)
-        stored = read_picture(path, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
-    except Unreadable as error:
-        return str(error), None, False
+        upright = read_uint8(path, cv2.IMREAD_COLOR)
+        stored = decode(path, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    except UnreadableImage as error:
+        return error.reason, None, False
     return "", upright, not np.array_equal(upright, stored)
 
 

@@ -18,11 +18,12 @@ import numpy as np
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import Features
 from sdgmnet.features.h5 import Store, features_to_arrays, read_features
+from sdgmnet.features.images import plain_name
 from sdgmnet.features.match import match
 from sdgmnet.sfm import database as tables
 from sdgmnet.sfm.colmap import to_colmap
 from sdgmnet.sfm.mapping import map_photos, verify
-from sdgmnet.sfm.photo_import import plain_name, read_copies
+from sdgmnet.sfm.photo_import import read_copies
 from sdgmnet.sfm.sparse import COPYING, FEWEST_MATCHES, alone, neighbours_in_order
 from sdgmnet.sfm.stage_timer import Times
 from sdgmnet.storage import read_record, require_plain, write_json

@@ -9,7 +9,7 @@ import pytest
 
 from sdgmnet.benchmarks.hpatches import Row, compare, gap, headline, mean_of, run
 from sdgmnet.data.hpatches.files import TYPES, write_descriptors
-from sdgmnet.descriptors import Descriptor, parse_descriptor
+from sdgmnet.descriptors import Descriptor, load_descriptor
 from sdgmnet.errors import InputError
 
 NAMES = ("i_books", "v_bees", "v_dogman")
@@ -77,7 +77,7 @@ def broken(root: Path, how: str) -> str:
         cv2.imwrite(str(root / "v_bees" / "h2.png"), np.zeros((65, 64), dtype=np.uint8))
         return "h2.png is 64 x 65"
     (root / "v_bees" / "h2.png").write_bytes(b"no image")
-    return "h2.png is not an image"
+    return "h2.png is not a supported image"
 
 
 @pytest.mark.parametrize("how", ["missing", "width", "bytes"])
@@ -110,8 +110,8 @@ def test_nothing_usable_is_said(root: Path) -> None:
 def test_descriptor_files_give_the_same_numbers(root: Path, tmp_path: Path) -> None:
     contender = Descriptor("pixels", pixels, ())
     first = compare([contender], [""], root, split="all", pairs=300, csv=tmp_path / "csv")
-    read = parse_descriptor(str(tmp_path / "csv" / "pixels"))
-    assert read.descriptors == tmp_path / "csv" / "pixels"
+    read = load_descriptor(str(tmp_path / "csv" / "pixels"))
+    assert read.csv_folder == tmp_path / "csv" / "pixels"
     second = compare([contender, read], ["", "files"], root, split="all", pairs=300)
     assert second.lines[0][1] == second.lines[1][1] == first.lines[0][1]
     with pytest.raises(InputError, match="evaluate hpatches only"):
@@ -122,7 +122,7 @@ def test_descriptor_files_of_other_strips_are_refused(root: Path, tmp_path: Path
     sizes = {"i_books": 40, "v_bees": 38, "v_dogman": 38}
     made = ((name, np.ones((16, count, 4), dtype=np.float32)) for name, count in sizes.items())
     write_descriptors(tmp_path / "csv", made)
-    read = parse_descriptor(f"theirs={tmp_path / 'csv'}")
+    read = load_descriptor(f"theirs={tmp_path / 'csv'}")
     report = compare([Descriptor("pixels", pixels, ()), read], ["", "x"], root, split="all", pairs=50)
     assert report.choice.names == ("i_books", "v_dogman")
     assert "v_bees" in report.complaints[0]
@@ -167,7 +167,7 @@ def test_descriptors_of_other_lengths_leave_their_sequence_out(root: Path, tmp_p
     random = np.random.default_rng(0)
     made = ((name, random.random((16, *size)).astype(np.float32)) for name, size in sizes.items())
     write_descriptors(tmp_path / "csv", made)
-    report = compare([parse_descriptor(f"theirs={tmp_path / 'csv'}")], ["x"], root, split="all", pairs=50)
+    report = compare([load_descriptor(f"theirs={tmp_path / 'csv'}")], ["x"], root, split="all", pairs=50)
     assert report.choice.names == ("i_books", "v_dogman")
     assert "have 1 numbers in v_bees, but 4 in others" in report.complaints[0]
 

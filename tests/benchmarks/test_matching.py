@@ -22,7 +22,7 @@ from sdgmnet.benchmarks.matching import (
 )
 from sdgmnet.cli import main
 from sdgmnet.data.sequences import read_sequences
-from sdgmnet.descriptors import parse_descriptor
+from sdgmnet.descriptors import load_descriptor
 from sdgmnet.features.keypoints import Keypoints
 from tests.benchmarks import brute
 
@@ -152,7 +152,7 @@ def test_a_homography_is_estimated_and_the_same_each_time() -> None:
 
 
 def test_kinds_by_name(sequences: Path) -> None:
-    (score,) = run(describe_image(parse_descriptor("sift")), read_sequences(sequences), keypoints=50)
+    (score,) = run(describe_image(load_descriptor("sift")), read_sequences(sequences), keypoints=50)
     pairs = [score._replace(sequence=name, number=number) for number, name in enumerate(["v_a", "i_b", "wall", "v_c"])]
     assert by_kind(pairs, lambda pair: pair.number) == {
         "illumination": [1],
@@ -169,7 +169,7 @@ def test_keypoints_are_found_once_for_all(sequences: Path, monkeypatch: pytest.M
     looked = []
     detect = matching.detect
     monkeypatch.setattr(matching, "detect", lambda image: looked.append(image.shape) or detect(image))
-    describes = [describe_image(parse_descriptor(name)) for name in ("sift", "rootsift")]
+    describes = [describe_image(load_descriptor(name)) for name in ("sift", "rootsift")]
     steps: list[int] = []
     results = compare(describes, sequence, 100, advance=lambda: steps.append(1))
     assert len(looked) == len(steps) == 2
@@ -183,7 +183,7 @@ def test_keypoints_are_found_once_for_all(sequences: Path, monkeypatch: pytest.M
 
 def test_sift_finds_most_of_a_turned_picture_and_noise_nothing(sequences: Path) -> None:
     read = read_sequences(sequences)
-    scores = list(run(describe_image(parse_descriptor("sift")), read, keypoints=300))
+    scores = list(run(describe_image(load_descriptor("sift")), read, keypoints=300))
     assert scores[0].findable > 50 and scores[0].score > 0.8
     rng = np.random.default_rng(0)
     noise = list(run(lambda image, keypoints: rng.normal(size=(len(keypoints.xy), 16)), read, keypoints=300))
@@ -261,8 +261,8 @@ def test_bad_sequences_are_named_and_the_others_evaluated(
         "v_gone holds image 2 but not image 1: number the images",
         "v_eight/H_1_2 is no homography: it needs three rows of three numbers, and holds 8 in 3. This sequence is left out.",
         "v_words/H_1_2 cannot be read as a homography (could not convert string to float: 'one')",
-        "v_cut/2.png is cut off: replace or remove it. This sequence is left out.",
-        "v_short/2.ppm is cut off",
+        "v_cut/2.png is truncated: replace or remove it. This sequence is left out.",
+        "v_short/2.ppm is truncated",
     ):
         assert sentence in said.err
     results = json.loads((tmp_path / "all/results.json").read_text())
@@ -294,5 +294,5 @@ def test_published_figures_of_sift_on_a_real_sequence() -> None:
     """Measured once elsewhere with the same rule: SIFT 0.746 and RootSIFT 0.774 on leuven."""
     read = [one for one in read_sequences(Path(os.environ["SDGMNET_DATA"]) / "sequences") if one.name == "leuven"]
     for name, expected in (("sift", 0.746), ("rootsift", 0.774)):
-        scores = list(run(describe_image(parse_descriptor(name)), read))
+        scores = list(run(describe_image(load_descriptor(name)), read))
         assert sequence_scores(scores)["leuven"] == pytest.approx(expected, abs=0.003)

@@ -5,7 +5,7 @@ import numpy as np
 
 from sdgmnet.benchmarks.stereo import judge, score, table
 from sdgmnet.data.synthetic.demo import read_motorcycle, true_places
-from sdgmnet.descriptors import parse_descriptor
+from sdgmnet.descriptors import load_descriptor
 from sdgmnet.features.describe import Features
 from sdgmnet.features.keypoints import Keypoints
 
@@ -54,5 +54,5 @@ def test_no_match_is_a_result() -> None:
 
 
 def test_sift_finds_hundreds() -> None:
-    found = score(parse_descriptor("sift"), read_motorcycle())
+    found = score(load_descriptor("sift"), read_motorcycle())
     assert found.right.sum() > 500 and found.share > 0.6

@@ -175,7 +175,7 @@ def test_broken_pictures_are_told_and_the_others_described(
     (photos / "zero.png").write_bytes(b"")
     assert run(photos, "-o", tmp_path / "f.h5") == 0
     shown = capsys.readouterr()
-    assert "text.jpg is not an image of a kind that is read" in shown.err
+    assert "text.jpg is not a supported image" in shown.err
     assert "zero.png is empty" in shown.err
     assert "Traceback" not in shown.err
     assert "3 images described" in shown.out and "2 left out" in shown.out

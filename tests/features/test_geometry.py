@@ -257,5 +257,5 @@ def test_the_cameras_note_is_followed_once(picture: np.ndarray, tmp_path: Path, 
     wanted = describe(picture, descriptor="rootsift", limit=200)
     nearest = np.linalg.norm(described.keypoints.xy[:, None] - wanted.keypoints.xy[None], axis=2).min(axis=1)
     assert np.median(nearest) < 0.1
-    as_stored = read_gray(path, upright=False)
+    as_stored = read_gray(path, exif_orientation=False)
     assert np.abs(as_stored.astype(int) - stored).max() <= 3

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sdgmnet.errors import InputError
-from sdgmnet.features.images import is_cut_off, read_gray
+from sdgmnet.features.images import is_truncated, read_gray
 
 
 @pytest.mark.parametrize("name", ["plain.png", "with space.png", "größe.png"])
@@ -34,7 +34,7 @@ def test_the_cameras_note_turns_the_picture_once(tmp_path: Path) -> None:
 )
 def test_what_is_no_picture_is_said(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "bad.png").write_bytes(content)
-    with pytest.raises(InputError, match=r"bad.png is (empty|cut off|not an image)"):
+    with pytest.raises(InputError, match=r"bad.png is (empty|truncated|not a supported)"):
         read_gray(tmp_path / "bad.png")
 
 
@@ -48,11 +48,11 @@ def test_cut_off_is_seen_although_a_thumbnail_ends_whole() -> None:
     coded = cv2.imencode(".jpg", noise)[1].tobytes()
     thumbnail = b"\xff\xe1" + (6 + len(coded)).to_bytes(2, "big") + b"Exif" + coded
     whole = coded[:2] + thumbnail + coded[2:]
-    assert not is_cut_off(whole)
-    assert is_cut_off(whole[:-40])
-    assert not is_cut_off(whole + b"appended by the camera")
-    assert not is_cut_off(coded[:2] + b"\xff\xff" + coded[2:])  # bytes that fill are allowed before a mark
-    assert not is_cut_off(coded[:2] + b"\x00" + coded[2:])  # what cannot be followed is left to the decoder
+    assert not is_truncated(whole)
+    assert is_truncated(whole[:-40])
+    assert not is_truncated(whole + b"appended by the camera")
+    assert not is_truncated(coded[:2] + b"\xff\xff" + coded[2:])  # bytes that fill are allowed before a mark
+    assert not is_truncated(coded[:2] + b"\x00" + coded[2:])  # what cannot be followed is left to the decoder
 
 
 @pytest.mark.parametrize("suffix", [".ppm", ".pgm"])
@@ -60,9 +60,9 @@ def test_cut_off_is_seen_although_a_thumbnail_ends_whole() -> None:
 def test_cut_off_is_seen_in_plain_pixels(suffix: str, kind: type) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (7, 9, 3), dtype=kind) * (257 if kind is np.uint16 else 1)
     content = cv2.imencode(suffix, noise if suffix == ".ppm" else noise[:, :, 0])[1].tobytes()
-    assert not is_cut_off(content) and not is_cut_off(content + b"\n") and is_cut_off(content[:-1])
+    assert not is_truncated(content) and not is_truncated(content + b"\n") and is_truncated(content[:-1])
     note = content.replace(b"\n", b"\n# a note\n", 1)
-    assert not is_cut_off(note) and is_cut_off(note[:-1])
+    assert not is_truncated(note) and is_truncated(note[:-1])
 
 
 @pytest.mark.parametrize("shift", [0, 2, 4, 8])

@@ -6,7 +6,8 @@ import cv2
 import numpy as np
 import pytest
 
-from sdgmnet.sfm.photo_import import copied_name, find_photos, prepare_photos
+from sdgmnet.features.images import find_photos
+from sdgmnet.sfm.photo_import import copied_name, prepare_photos
 from tests.sfm.planes import photograph, views_around, with_orientation, write_photos
 
 pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install 'sdgmnet[sfm]'")
@@ -21,7 +22,7 @@ def test_photos_are_read_upright_and_made_smaller_once(tmp_path: Path) -> None:
     (tmp_path / "text.png").write_text("no image")
     names = ["empty.jpg", "plain.png", "text.png", "turned.jpg"]
     said = prepare_photos(str(tmp_path), names, str(tmp_path / "work"), {"size": 320})
-    kinds = "is not an image of a kind that is read (JPEG, PNG, TIFF, WebP, BMP, PPM, PGM)"
+    kinds = "is not a supported image (JPEG, PNG, TIFF, WebP, BMP, PPM, PGM)"
     assert said["broken"] == [["empty.jpg", "is empty"], ["text.png", kinds]]
     assert [(photo["width"], photo["height"]) for photo in said["photos"]] == [(320, 240), (320, 240)]
     plain, turned = (cv2.imread(str(tmp_path / "work/photos" / name), 0) for name in ("plain.png", "turned.jpg"))

@@ -71,7 +71,7 @@ def model_bytes(folder: Path) -> list[bytes]:
 
 def test_the_workspace_is_one_of_colmap(workspace: Path) -> None:
     summary = figures(workspace)
-    assert summary["broken"] == [["05.jpg", "is cut off"]]
+    assert summary["broken"] == [["05.jpg", "is truncated"]]
     assert (summary["photos"], summary["registered"], summary["unregistered"]) == (COUNT + 1, COUNT, [])
     assert summary["pairs"] == summary["inlier_pairs"] == COUNT * (COUNT - 1) // 2
     code = """
@@ -129,7 +129,7 @@ def test_started_again_nothing_is_repeated(
     assert main(["reconstruct", str(photos), "-o", str(workspace), *OPTIONS]) == 0
     assert figures(workspace) == before
     assert sorted(str(path) for path in workspace.rglob("*")) == places
-    assert "05.jpg is cut off; left out" in capsys.readouterr().err
+    assert "05.jpg is truncated; left out" in capsys.readouterr().err
     assert main(["reconstruct", str(photos), "-o", str(workspace), *OPTIONS, "--ratio", "0.8"]) == 2
     assert "made with another ratio" in capsys.readouterr().err
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sdgmnet.errors import InputError
-from sdgmnet.sfm.photo_import import find_photos
+from sdgmnet.features.images import find_photos
 from sdgmnet.sfm.scene import load_scene, project
 from sdgmnet.sfm.sparse import (
     SparseOptions,
@@ -45,7 +45,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
         paths[5].rename(folder / "photos" / os.fsdecode(b"05\xe9.png"))
     (folder / "work").mkdir()
     said = reconstruct(folder / "photos", find_photos(folder / "photos"), folder / "work", OPTIONS, quiet)
-    assert said["broken"] == [["06.jpg", "is cut off"]]
+    assert said["broken"] == [["06.jpg", "is truncated"]]
     assert said["photos"] == 6
     assert said["sources"]["02_turned.jpg"] == "02 turned.jpg"
     assert said["pairs"] == "all 15"

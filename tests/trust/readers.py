@@ -22,7 +22,6 @@ import torch
 from reproduce.captions import caption_of_run
 from reproduce.results import FILE, Result, read_result
 from sdgmnet.benchmarks.photo_sets import read_truth
-from sdgmnet.commands.match import read_pairs
 from sdgmnet.data.download import unpack_zip
 from sdgmnet.data.hpatches.files import read_descriptor_file, read_strip
 from sdgmnet.data.hpatches.strips import JITTERS, records
@@ -41,6 +40,7 @@ from sdgmnet.features.describe import Features
 from sdgmnet.features.images import read_color, read_gray
 from sdgmnet.features.keypoint_files import read_keypoints
 from sdgmnet.features.keypoints import Keypoints
+from sdgmnet.features.pairs import read_pairs
 from sdgmnet.sfm import database
 from sdgmnet.sfm.photo_import import read_copies
 from sdgmnet.sfm.scene import SparseScene, View, load_scene, save_scene
@@ -433,7 +433,7 @@ def make_kornia(folder: Path) -> None:
 
 
 def check_kornia(folder: Path) -> None:
-    described = load_kornia(f"HardNet:{folder / 'hardnet.pt'}")(np.zeros((1, 32, 32), dtype=np.uint8))
+    described = load_kornia(f"HardNet:{folder / 'hardnet.pt'}").describe(np.zeros((1, 32, 32), dtype=np.uint8))
     demand(described.shape == (1, 128), "descriptors of HardNet")
 
 

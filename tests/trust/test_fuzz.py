@@ -20,7 +20,7 @@ from sdgmnet.data.patchset import PatchSet, together
 from sdgmnet.encoders import load_encoder
 from sdgmnet.errors import InputError
 from sdgmnet.features import h5
-from sdgmnet.features.images import MOST_PIXELS, declared_pixels, read_color, read_gray
+from sdgmnet.features.images import MAX_PIXELS, declared_pixels, read_color, read_gray
 from sdgmnet.sfm import database
 from sdgmnet.sfm.viewer import read_ply
 from sdgmnet.storage import read_arrays, read_json
@@ -132,7 +132,7 @@ def test_huge_headers_are_refused_before_anything_is_decoded(side: int, tmp_path
             tif[at + 2 : at + 12] = struct.pack("<HII", 4, 1, side)
     zeros = zlib.compress(bytes(10_000))
     for name, content in (("a.png", png_of(side, side, zeros)), ("a.bmp", bmp), ("a.jpg", jpg), ("a.tif", tif)):
-        assert declared_pixels(bytes(content)) > MOST_PIXELS, name
+        assert declared_pixels(bytes(content)) > MAX_PIXELS, name
         (tmp_path / name).write_bytes(content)
         for read in (read_gray, read_color):
             with pytest.raises(InputError, match="megapixels"):

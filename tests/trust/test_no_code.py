@@ -13,7 +13,7 @@ import torch
 
 from sdgmnet.cli import main
 from sdgmnet.data.patchset import PatchSet
-from sdgmnet.descriptors import load_kornia, parse_descriptor
+from sdgmnet.descriptors import load_descriptor, load_kornia
 from sdgmnet.encoders import load_encoder, load_tfeat
 from sdgmnet.errors import InputError
 from sdgmnet.features.compact import load_projection
@@ -59,10 +59,10 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "w.safetensors": load_encoder,
     "axes.safetensors": load_projection,
     "tfeat.params": load_tfeat,
-    "tfeat.pt": lambda path: parse_descriptor(f"tfeat:{path}"),
+    "tfeat.pt": lambda path: load_descriptor(f"tfeat:{path}"),
     "hardnet.pt": lambda path: load_kornia(f"HardNet:{path}"),
-    "hardnet.pth": lambda path: parse_descriptor(f"kornia:HardNet:{path}"),
-    "w.onnx": lambda path: parse_descriptor(str(path)),
+    "hardnet.pth": lambda path: load_descriptor(f"kornia:HardNet:{path}"),
+    "w.onnx": lambda path: load_descriptor(str(path)),
     "checkpoint-000000003.pt": read_checkpoint,
     "checkpoints/checkpoint-000000003.pt": lambda path: load_checkpoint(path.parent),
     "keypoints.npz": lambda path: read_keypoints(path, "a.png"),

@@ -17,7 +17,7 @@ from sdgmnet.data.phototour import bitmap_problem, read_integers
 from sdgmnet.data.sequences import read_homography
 from sdgmnet.errors import InputError
 from sdgmnet.features import eth
-from sdgmnet.features.images import MOST_PIXELS, declared_pixels, is_cut_off, read_gray
+from sdgmnet.features.images import MAX_PIXELS, declared_pixels, is_truncated, read_gray
 from sdgmnet.sfm.workspace import read_map, write_map
 from sdgmnet.storage import parse_json, read_arrays, read_json
 from sdgmnet.training.config import TrainConfig
@@ -56,7 +56,7 @@ def test_any_bytes_are_read_or_refused(content: bytes, tmp_path: Path) -> None:
 )
 def test_headers_of_pictures_never_fail(head: bytes, rest: bytes) -> None:
     assert declared_pixels(head + rest) >= 0
-    assert is_cut_off(head + rest) in (True, False)
+    assert is_truncated(head + rest) in (True, False)
     assert isinstance(bitmap_problem(head + rest, len(rest)), str)
 
 
@@ -65,7 +65,7 @@ def test_headers_of_pictures_never_fail(head: bytes, rest: bytes) -> None:
 def test_png_header_is_understood(width: int, height: int) -> None:
     header = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + width.to_bytes(4, "big") + height.to_bytes(4, "big")
     assert declared_pixels(header) == width * height
-    assert (declared_pixels(header) > MOST_PIXELS) == (width * height > 2**28)
+    assert (declared_pixels(header) > MAX_PIXELS) == (width * height > 2**28)
 
 
 @quick

@@ -19,7 +19,6 @@ import torch
 
 from sdgmnet.benchmarks.photo_sets import read_truth
 from sdgmnet.cli import main
-from sdgmnet.commands.match import read_pairs
 from sdgmnet.data.download import unpack_zip
 from sdgmnet.data.hpatches.files import read_descriptor_file
 from sdgmnet.data.patchset import PatchSet, map_array
@@ -30,8 +29,9 @@ from sdgmnet.encoders import load_encoder, load_tfeat
 from sdgmnet.errors import InputError
 from sdgmnet.features import eth, h5
 from sdgmnet.features.compact import load_projection
-from sdgmnet.features.images import MOST_PIXELS, declared_pixels, read_color, read_gray
+from sdgmnet.features.images import MAX_PIXELS, declared_pixels, read_color, read_gray
 from sdgmnet.features.keypoint_files import read_keypoints
+from sdgmnet.features.pairs import read_pairs
 from sdgmnet.sfm import database
 from sdgmnet.sfm.scene import load_scene
 from sdgmnet.sfm.viewer import read_ply
@@ -206,7 +206,7 @@ def test_pictures_of_other_kinds_are_refused_before_they_are_decoded(
         "a.webp": b"RIFF\0\0\0\0WEBPXXXX" + bytes(100),
     }.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(InputError, match="kind that is read"):
+        with pytest.raises(InputError, match="not a supported image"):
             read_gray(tmp_path / name)
 
 
@@ -215,7 +215,7 @@ def test_size_of_a_jpeg_with_bytes_between_its_marks() -> None:
     frame = content.index(b"\xff\xc0")
     content[frame + 5 : frame + 9] = struct.pack(">HH", 20_000, 20_000)
     content[frame:frame] = b"\0"
-    assert declared_pixels(bytes(content)) == 20_000**2 > MOST_PIXELS
+    assert declared_pixels(bytes(content)) == 20_000**2 > MAX_PIXELS
 
 
 def test_size_of_a_tiff_that_says_it_twice() -> None:

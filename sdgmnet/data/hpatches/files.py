@@ -73,7 +73,7 @@ def read_strip(path: Path | str) -> np.ndarray:
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path} does not exist: a sequence is {TYPES[0]}.png, {TYPES[1]}.png ... {TYPES[-1]}.png.")
-    pixels = read_gray(path, upright=False)
+    pixels = read_gray(path, exif_orientation=False)
     height, width = pixels.shape
     if width != SIDE or height % SIDE:
         raise InputError(

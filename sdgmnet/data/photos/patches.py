@@ -55,7 +55,7 @@ def write_scene(
                 here = np.flatnonzero((points.view == index) & (view.name not in shown))
                 keypoints = points.keypoints.select(here)
                 picture = (
-                    read_gray(model / "images" / view.name, upright=False)
+                    read_gray(model / "images" / view.name, exif_orientation=False)
                     if len(here)
                     else np.empty((0, 0), dtype=np.uint8)
                 )

@@ -20,8 +20,8 @@ from sdgmnet.data.photos.options import PhotoOptions
 from sdgmnet.data.photos.patches import write_scene
 from sdgmnet.data.photos.tracks import Points, points_by_geometry, points_of_tracks
 from sdgmnet.errors import InputError, Stopped
+from sdgmnet.features.images import find_photos, plain_name
 from sdgmnet.sfm.depth import make_depths
-from sdgmnet.sfm.photo_import import find_photos, plain_name
 from sdgmnet.sfm.scene import load_scene
 from sdgmnet.sfm.sparse import reconstruct
 from sdgmnet.sfm.stage_timer import Times

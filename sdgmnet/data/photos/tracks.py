@@ -156,7 +156,7 @@ def points_by_geometry(
 
     anchored = []
     for index, view in enumerate(scene.views):
-        keypoints = detect(read_gray(model / "images" / view.name, upright=False))
+        keypoints = detect(read_gray(model / "images" / view.name, exif_orientation=False))
         usable = inside(keypoints, view.width, view.height) & (keypoints.sigma >= options.smallest_scale)
         keypoints = keypoints.select(np.flatnonzero(usable)[: options.keypoints])
         normals = map_of("normal", index)

@@ -15,8 +15,7 @@ from sdgmnet.data.patchset import PatchSet, is_patchset, write_patchset
 from sdgmnet.data.photos.pipeline import Failure, Scene, digests, find_scenes, hashed
 from sdgmnet.data.synthetic.views import Viewing, ViewPatches, patches_of_views
 from sdgmnet.errors import InputError
-from sdgmnet.features.images import Unreadable, read_picture
-from sdgmnet.sfm.photo_import import plain_name
+from sdgmnet.features.images import UnreadableImage, plain_name, read_gray
 from sdgmnet.storage import is_disk_full
 
 SUFFIX = "-views"
@@ -74,7 +73,7 @@ def spread(count: int, most: int) -> np.ndarray:
 
 
 def read_photo(path: Path, size: int) -> np.ndarray:
-    gray = read_picture(path, cv2.IMREAD_GRAYSCALE)
+    gray = read_gray(path)
     height, width = gray.shape
     scale = size / max(height, width)
     if scale >= 1:
@@ -143,8 +142,8 @@ def _each(
     def views_of(photo: str) -> ViewPatches | Broken:
         try:
             gray = read_photo(scene.folder / photo, options.size)
-        except Unreadable as error:
-            return Broken(plain_name(photo), str(error))
+        except UnreadableImage as error:
+            return Broken(plain_name(photo), error.reason)
         rng = np.random.default_rng([options.seed, zlib.crc32(plain_name(f"{scene.name}/{photo}").encode())])
         return patches_of_views(gray, rng, options.viewing)
 
