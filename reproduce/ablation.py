@@ -95,7 +95,7 @@ def power_ratios(
     for one, result in zip(runs, results, strict=True):
         kind, _, adjustment = one.method.partition("-")
         if kind in ABLATION and adjustment == "pa" and result.diverged is None:
-            begin = one.config.warmup if since is None else since
+            begin = one.config.loss_setting("warmup") if since is None else since
             ratio = power_ratio(result.powers, begin, one.config.iterations)
             ratios[kind] += [] if ratio is None else [ratio]
     return ratios

@@ -25,11 +25,11 @@ def caption_of_run(run: Path) -> str:
 def _variant(config: TrainConfig) -> str:
     """Where SDGM's loss is not the paper's."""
     changed = [
-        f"{what} {getattr(config, name)}"
+        f"{what} {config.loss_setting(name)}"
         for name, what in (("self_weight", "self weight"), ("coupled_weight", "coupled weight"))
-        if getattr(config, name) != getattr(TrainConfig(), name)
+        if config.loss_setting(name) != TrainConfig().loss_setting(name)
     ]
-    changed += [] if config.power_adjustment else ["no power adjustment"]
+    changed += [] if config.loss_setting("power_adjustment") else ["no power adjustment"]
     return f" ({', '.join(changed)})" if changed else ""
 
 

@@ -47,8 +47,9 @@ def learning_rate(words: list[str]) -> None:
     require_folder(arguments.out)
     require_run(arguments.run)
     config = TrainConfig.load(arguments.run / "config.json")
-    if not config.power_adjustment:
+    if not config.loss_setting("power_adjustment"):
         raise InputError(f"{arguments.run} was trained without power adjustment: no power scaled its learning rate.")
+    warmup_end = config.loss_setting("warmup") * config.iterations
     epochs = read_log(arguments.run / "log.jsonl", "epoch")
     print_aside(f"Equivalent learning rate: from {len(epochs)} epochs of {arguments.run}; seconds.")
     pace = read_pace(epochs, f"{arguments.run}/log.jsonl")
@@ -69,15 +70,15 @@ def learning_rate(words: list[str]) -> None:
     results = {
         "caption": caption,
         "run": arguments.run.resolve().name,
-        "warmup_end": config.warmup * config.iterations,
+        "warmup_end": warmup_end,
     }
     results |= {name: values.tolist() for name, values in pace._asdict().items()}
     header = ("iteration", "learning rate", "f of P⁺", "f of P⁻")
     deliver(results, [Section("Equivalent learning rate", caption, header, rows)], arguments.out, arguments.json)
-    initial = config.initial_power or PAPER_POWER_PER_PAIR * config.batch_size
-    steps = np.arange(1, int(config.warmup * config.iterations) + 1)
-    formula = warm_up_factor(steps, config.batch_size, initial, config.running_decay)
-    draw_pace(pace, config.warmup * config.iterations, formula, arguments.out / "learning_rate")
+    initial = config.loss_setting("initial_power") or PAPER_POWER_PER_PAIR * config.batch_size
+    steps = np.arange(1, int(warmup_end) + 1)
+    formula = warm_up_factor(steps, config.batch_size, initial, config.loss_setting("decay"))
+    draw_pace(pace, warmup_end, formula, arguments.out / "learning_rate")
     print_written(arguments.out, (*FILES, "learning_rate.png", "learning_rate.pdf"))
 
 
@@ -119,7 +120,7 @@ def released(words: list[str]) -> None:
     }
     header = ("m", "released, %", "were θʳ normal, %", "paper, %")
     deliver(results, [Section("Triplets beyond the margin", caption, header, rows)], arguments.out, arguments.json)
-    draw_release(shares, config.margin, arguments.out / "released")
+    draw_release(shares, config.sdgm_setting("margin"), arguments.out / "released")
     print_written(arguments.out, (*FILES, "released.png", "released.pdf"))
 
 

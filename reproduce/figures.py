@@ -62,7 +62,7 @@ def fig1(words: list[str]) -> None:
     pairs = draw_pairs(patchset, arguments.points, arguments.seed)
     print_aside(f"Fig. 1: {2 * len(pairs)} patches of {patchset.name} are described; seconds.")
     descriptors = unit(describe_patches(encoder, patchset.patches[pairs.ravel()])).reshape(*pairs.shape, -1)
-    triplets = find_triplets(descriptors, pairs, arguments.margin, TrainConfig.min_negative_angle)
+    triplets = find_triplets(descriptors, pairs, arguments.margin, TrainConfig().loss_setting("min_negative_angle"))
     header = ("triplet", "θ⁺", "θ⁻", "θʳ", "w⁺", "w⁻")
     rows = [
         [f"{one.name}, row {one.row}", *(f"{value:.3f}" for value in
@@ -108,18 +108,14 @@ def fig2(words: list[str]) -> None:
     angles = angles_of_run(arguments.run)
     config = TrainConfig.load(arguments.run / "config.json")
     print_aside(f"Fig. 2: from {len(angles.theta_pos)} triplets of {arguments.run}; seconds.")
+    settings = {name: config.sdgm_setting(name) for name in ("margin", "self_weight", "coupled_weight")}
+    margin = settings["margin"]
     for kind in ("png", "pdf"):
-        draw_fig2(
-            arguments.run / "angles.npz",
-            arguments.out / f"fig2.{kind}",
-            config.margin,
-            config.self_weight,
-            config.coupled_weight,
-        )
+        draw_fig2(arguments.run / "angles.npz", arguments.out / f"fig2.{kind}", *settings.values())
     would = "" if config.loss == "sdgm" else " that SDGM's loss would give"
     caption = (
         f"{caption_of_run(arguments.run)} Angles of {len(angles.theta_pos)} triplets after its last step; weights{would} by "
-        f"{kind_of_moments(config)}, m = {config.margin:g}: {100 * angles.active_share(config.margin):.1f} % of these triplets "
+        f"{kind_of_moments(config)}, m = {margin:g}: {100 * angles.active_share(margin):.1f} % of these triplets "
         "lie beyond the margin."
     )
     samples = {"θ⁺": angles.theta_pos, "θ⁻": angles.theta_neg, "θʳ": angles.theta_pos - angles.theta_neg}
@@ -130,7 +126,7 @@ def fig2(words: list[str]) -> None:
     results = {
         "caption": caption,
         "run": arguments.run.resolve().name,
-        "settings": {name: getattr(config, name) for name in ("margin", "self_weight", "coupled_weight")},
+        "settings": settings,
         "moments": dict(zip(("theta_pos", "theta_neg", "theta_rel"), angles.moments.tolist(), strict=True)),
         **angles.summary(config),
     }

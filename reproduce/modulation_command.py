@@ -128,7 +128,7 @@ def loss_of(text: str, run: Path | None) -> nn.Module:
     settled = name if own is None else f"{own[0].resolve()}:{own[1]}"  # as a run keeps it
     if settled == config.loss and not options:
         return build_loss(replace(config, orthogonality=0.0))
-    return loss_by_name(name, parse_options(options), {"min_negative_angle": config.min_negative_angle})
+    return loss_by_name(name, parse_options(options), {"min_negative_angle": config.loss_setting("min_negative_angle")})
 
 
 def cost(losses: list[nn.Module], pairs: int, calls: int) -> float:

@@ -23,6 +23,7 @@ from sdgmnet.data.patchset import PatchSet, some_pairs
 from sdgmnet.data.sampler import PairSampler
 from sdgmnet.data.sources import Sources
 from sdgmnet.errors import InputError
+from sdgmnet.loss.registry import loss_defaults, parse_options
 from sdgmnet.storage import read_record
 from sdgmnet.training.checkpoint import checkpoints
 from sdgmnet.training.config import TrainConfig
@@ -33,6 +34,18 @@ Rates = dict[tuple[str, int], float]  # encoder and batch size -> seconds an ite
 NOT_IN_DIGEST = ("data", "holdout", "checkpoint_every", "tensorboard")  # places, and what changes no bits
 TIMED_STEPS = 3
 TIMED_PAIRS = 200
+
+
+def flat_settings(config: TrainConfig) -> dict[str, Any]:
+    """The settings with SDGM's options beside the others: what records hold and what digests are made of."""
+    sdgm = {**loss_defaults("sdgm"), "decay": None}
+    settings = {**asdict(config), **sdgm}
+    if config.loss == "sdgm":
+        for name, value in parse_options(config.loss_options).items():
+            is_number = isinstance(value, int) and not isinstance(value, bool)
+            settings[name] = float(value) if is_number else value  # alpha=1 and alpha=1.0 are the same run
+        settings["loss_options"] = ()
+    return settings
 
 
 @dataclass(frozen=True)
@@ -70,10 +83,10 @@ class Planned:
         return f"{self.method} on {self.train.name}, seed {self.config.seed}"
 
     def digest(self) -> str:
-        usual = asdict(TrainConfig())  # what is left at it is left out: a setting that is new one day finds old runs
+        usual = flat_settings(TrainConfig())  # defaults are left out: a setting added later finds old runs
         config = {
             name: value
-            for name, value in asdict(self.config).items()
+            for name, value in flat_settings(self.config).items()
             if name not in NOT_IN_DIGEST and value != usual[name]
         }
         tests = sorted(one for group in self.tests for one in group.test_identity)
@@ -112,7 +125,7 @@ class Planned:
         if not path.exists():
             return None
         config = TrainConfig.load(path)
-        self.require_same(json.loads(json.dumps(asdict(config))), path.parent)
+        self.require_same(json.loads(json.dumps(flat_settings(config))), path.parent)
         return config
 
     def steps_done(self, out: Path) -> int:
@@ -124,7 +137,7 @@ class Planned:
 
     def require_same(self, trained: Mapping[str, Any], folder: Path) -> None:
         """Settings that are open today, the machine has settled for the run."""
-        for name, value in json.loads(json.dumps(asdict(self.config))).items():
+        for name, value in json.loads(json.dumps(flat_settings(self.config))).items():
             if name in trained and name not in NOT_IN_DIGEST and value not in (None, "auto", trained[name]):
                 raise InputError(
                     f"{folder} was trained with {name} = {trained[name]}, which is {value} today: move it away to train it "

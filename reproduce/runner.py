@@ -4,7 +4,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from reproduce.plan import (
     Then,
     announce,
     check,
+    flat_settings,
     missing,
     pace_key,
     seconds_per_iteration,
@@ -154,7 +154,7 @@ def _result(
     return Result(
         name=one.title,
         digest=one.digest(),
-        config={key: value for key, value in asdict(config).items() if key not in NOT_IN_DIGEST},
+        config={key: value for key, value in flat_settings(config).items() if key not in NOT_IN_DIGEST},
         trained_on=[patchset.name for patchset in one.train.train],
         checkpoints=[
             {"step": line["step"], "fpr95": {patchset.name: line["fpr95"][patchset.name] for patchset in tests}}

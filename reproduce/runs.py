@@ -240,7 +240,7 @@ def statistics(words: list[str]) -> None:
         ours[found.label] = found
         caption = (
             f"Running statistics of Eq. (14) at the ends of five of {min(EPOCHS, config.iterations)} epochs, decay "
-            f"{config.running_decay:g}; angles in radians. {caption_of_run(folder)}"
+            f"{config.loss_setting('decay'):g}; angles in radians. {caption_of_run(folder)}"
         )
         sections.append(Section(f"Tables 2-4: {found.label}", caption, *stages.stage_table(found)))
     sections += [Section(one.label, stages.AUTHORS_NOTE, *stages.stage_table(one)) for one in stages.AUTHORS]

@@ -141,7 +141,9 @@ def measure_alphas(arguments: Fig7Arguments, root: Path, runs: Sequence[Planned]
             track=tracker(bars),
         )
     found = {
-        one.config.alpha: {task: {"map": headline(rows, task), "delta": gap(rows, task)} for task in TASKS}
+        float(one.config.loss_setting("alpha")): {
+            task: {"map": headline(rows, task), "delta": gap(rows, task)} for task in TASKS
+        }
         for one, (_, rows) in zip(runs, report.lines, strict=True)
     }
     sequences = ", ".join(report.choice.names) if len(report.choice.names) <= 10 else f"{len(report.choice.names)}"

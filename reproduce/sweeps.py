@@ -38,7 +38,16 @@ def sweep_runs(
     if len(set(values)) < 2:
         raise InputError(f"--{setting}s needs two different values at least.")
     return [
-        plan_run(f"{setting}={value:g}", "sdgmnet", "sdgm", trained, groups, budget, seed, **{setting: value})
+        plan_run(
+            f"{setting}={value:g}",
+            "sdgmnet",
+            "sdgm",
+            trained,
+            groups,
+            budget,
+            seed,
+            loss_options=(f"{setting}={value!r}",),
+        )
         for seed in range(seeds)
         for value in sorted(set(values))
     ]
@@ -49,7 +58,7 @@ def curve_of(setting: str, runs: Sequence[Planned], results: Sequence[Result]) -
     curve: Curve = {}
     for one, result in zip(runs, results, strict=True):
         if one.method.startswith(f"{setting}="):
-            scores = curve.setdefault(getattr(one.config, setting), {way: [] for way in WAYS})
+            scores = curve.setdefault(float(one.config.loss_setting(setting)), {way: [] for way in WAYS})
             if result.diverged is None:
                 for way, score in WAYS.items():
                     scores[way].append(mean_of(score(result, one.tests)))

@@ -53,7 +53,7 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
         (["train", "-o", "{tmp}/run", "--recipe="], "--recipe must be one of paper, photos"),
         (["train", "-o", "{tmp}/run", "--preset="], "--preset must be one of native, sdgm"),
         (
-            ["train", "-o", "{tmp}/run", "--loss", "hardnet", "--min-negative-angle", "9"],
+            ["train", "-o", "{tmp}/run", "--loss", "hardnet", "--loss-options", "min_negative_angle=9"],
             "min_negative_angle is in radians",
         ),
         (["train", "-o", "{tmp}/run", "--loss", "sosnet", "--loss-options", "second_order=-1"], "must not be negative"),

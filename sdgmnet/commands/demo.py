@@ -69,7 +69,7 @@ def main(words: list[str]) -> None:
     console.print("Measuring on all test pairs ...")
     scores = measure(config, run, sources, arguments.out)
     draw_training(run / "log.jsonl", arguments.out / "training.png", scores)
-    draw_fig2(run / "angles.npz", arguments.out / "fig2.png", config.margin)
+    draw_fig2(run / "angles.npz", arguments.out / "fig2.png", config.loss_setting("margin"))
     draw_patches(sources.test[0], arguments.out / "patches.png")
     console.print(
         f"Images: {arguments.out}/matches.png, training.png, fig2.png, patches.png. {time.monotonic() - began:.0f} s in all."

@@ -1,6 +1,6 @@
 """`sdgmnet train`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,38 +9,42 @@ from rich.console import Console
 
 from sdgmnet.distributed import is_rank_zero_process
 from sdgmnet.errors import InputError
-from sdgmnet.loss.registry import own_file
+from sdgmnet.loss.registry import own_file, parse_options
 from sdgmnet.plots import draw_fig2, draw_training
-from sdgmnet.training.config import TrainConfig
+from sdgmnet.training.config import TrainConfig, format_options
 from sdgmnet.training.fit import train
-from sdgmnet.training.recipes import Preset, settings_of
+from sdgmnet.training.recipes import RECIPES, Preset, settings_of
 
 
 @dataclass(frozen=True)
 class TrainArguments:
-    """Train a descriptor on matching pairs of patches: Algorithm 1 of the paper, its settings as defaults.
+    """Train a descriptor on matching pairs of patches (Algorithm 1 of the paper). Defaults are the paper's settings.
 
     A run is a folder: config.json, log.jsonl, checkpoints/, best.safetensors, last.safetensors, results.json and images.
-    Stop it with Ctrl-C and go on with --resume, to the same bits as if it had never stopped.
+    Stop it with Ctrl-C and continue with --resume: the result has the same bits as an uninterrupted run.
 
     The paper's full run on Liberty:
 
         sdgmnet train --data ubc --holdout notredame yosemite -o runs/liberty
 
-    One that learns in minutes on a laptop:
+    A small run, minutes on a laptop:
 
         sdgmnet train --data demo --iterations 1000 --batch-size 64 -o runs/small
 
-    A method the paper compares with, by its own paper's settings, or by SDGMNet's with only its loss:
+    A method the paper compares with, with the settings of its own paper, or with SDGMNet's settings and only its loss:
 
         sdgmnet train --recipe hynet --data ubc --holdout notredame yosemite -o runs/hynet
         sdgmnet train --recipe hynet --preset sdgm --data ubc --holdout notredame yosemite -o runs/hynet-loss
 
-    On patches of your own photos, in an hour or two:
+    Another margin and attenuation of SDGM's loss:
+
+        sdgmnet train --loss-options margin=0.7 alpha=1 --data ubc --holdout notredame yosemite -o runs/margin
+
+    Patches of your own photos, one to two hours:
 
         sdgmnet train --recipe photos --data my_patches --holdout church -o runs/mine
 
-    By several processes, to the same result (docs/distributed.md):
+    Several processes, with the result of one (docs/distributed.md):
 
         torchrun --nproc-per-node 4 -m sdgmnet train --data ubc --holdout notredame yosemite -o runs/liberty
     """
@@ -48,41 +52,50 @@ class TrainArguments:
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
     """Folder of the run."""
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Go on with the run in that folder, with its saved configuration."""
-    recipe: str = "paper"
-    """Settings to start from, what is typed beside goes before them: paper or sdgmnet; photos, for an hour or two on a CPU; a
-    method of Table 1: tfeat, l2net, hardnet, cdfdesc, sosnet, hardnet+frn, hynet; or the ablation: theta, s, l2 or af with +pa
-    or -pa, as in l2-pa."""
+    """Continue the run in that folder, with its saved configuration."""
+    recipe: Annotated[
+        str,
+        tyro.conf.arg(
+            help="Named settings to start from; explicit flags override the recipe. "
+            + " ".join(f"{name}: {recipe.summary}." for name, recipe in RECIPES.items())
+        ),
+    ] = "paper"
     preset: Preset = "native"
-    """Of a method's recipe. native: its own network, optimiser, schedule, batch and augmentation, stretched to --iterations.
-    sdgm: SDGMNet's everything, only the loss is the method's."""
+    """For the recipe of a method. native: its own network, optimiser, schedule, batch size and augmentation, with schedules
+    stretched to --iterations. sdgm: all settings of SDGMNet, only the loss is the method's."""
     config: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
 
 
 def main(words: list[str]) -> None:
-    recipe_name, preset = _typed(words, "--recipe"), _typed(words, "--preset")
-    recipe = settings_of("paper" if recipe_name is None else recipe_name, "native" if preset is None else preset)
-    for name in ("--recipe", "--preset"):
-        if "--resume" in words and _typed(words, name) is not None:
-            raise InputError(f"a resumed run keeps its configuration: leave {name} out.")
-    default = _saved(words) or TrainArguments(tyro.MISSING, config=recipe)
+    default = _saved_run(words) if "--resume" in words else _recipe(words)
     arguments = tyro.cli(TrainArguments, prog="sdgmnet train", args=words, default=default)
-    train(arguments.config, arguments.out, resume=arguments.resume, console=Console(stderr=True))
+    config = _override_options(arguments.config, default.config)
+    train(config, arguments.out, resume=arguments.resume, console=Console(stderr=True))
     if not is_rank_zero_process():
         return
-    config = arguments.config
     draw_training(arguments.out / "log.jsonl", arguments.out / "training.png")
     if config.loss == "sdgm":
-        kinds = {"self_kind": config.self_weight, "coupled_kind": config.coupled_weight}
-        draw_fig2(arguments.out / "angles.npz", arguments.out / "fig2.png", config.margin, **kinds)
+        settings = (config.loss_setting(name) for name in ("margin", "self_weight", "coupled_weight"))
+        draw_fig2(arguments.out / "angles.npz", arguments.out / "fig2.png", *settings)
 
 
-def _saved(words: list[str]) -> TrainArguments | None:
-    """On resume the saved configuration gives the defaults, so that only what is typed can differ from it."""
-    if "--resume" not in words:
-        return None
+def _recipe(words: list[str]) -> TrainArguments:
+    """The recipe gives the defaults of all other options."""
+    recipe, preset = _typed(words, "--recipe"), _typed(words, "--preset")
+    config = settings_of("paper" if recipe is None else recipe, "native" if preset is None else preset)
+    loss = _typed(words, "--loss")
+    if loss is not None and loss != config.loss:  # options of the recipe's loss are not those of another
+        config = replace(config, loss=loss, loss_options=())
+    return TrainArguments(tyro.MISSING, config=config)
+
+
+def _saved_run(words: list[str]) -> TrainArguments:
+    """The saved configuration gives the defaults, so that only explicit flags can differ from it."""
+    for name in ("--recipe", "--preset"):
+        if _typed(words, name) is not None:
+            raise InputError(f"a resumed run keeps its configuration: leave {name} out.")
     if (typed := _typed(words, "-o", "--out")) is None:
-        return None
+        return TrainArguments(tyro.MISSING)
     out = Path(typed)
     if not (out / "config.json").exists():
         raise InputError(f"{out} holds no run to resume: start it without --resume.")
@@ -92,8 +105,16 @@ def _saved(words: list[str]) -> TrainArguments | None:
     return TrainArguments(out, config=config)
 
 
+def _override_options(given: TrainConfig, default: TrainConfig) -> TrainConfig:
+    """Explicit loss options override those of the recipe or saved run by name; the others stay."""
+    if given.loss != default.loss or given.loss_options == default.loss_options:
+        return given
+    options = {**parse_options(default.loss_options), **parse_options(given.loss_options)}
+    return replace(given, loss_options=format_options(options))
+
+
 def _typed(words: list[str], *names: str) -> str | None:
-    """What was typed after an option, before tyro reads it: it decides the defaults of the others."""
+    """The value of an option before tyro reads it: it decides the defaults of the others."""
     for number, word in enumerate(words):
         name, equals, value = word.partition("=")
         if name in names:

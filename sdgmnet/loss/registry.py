@@ -93,6 +93,16 @@ def is_loss_name(name: str) -> bool:
     return name in LOSSES or (name.startswith(PML) and name != PML) or own_file(name) is not None
 
 
+def loss_defaults(name: str) -> dict[str, Any]:
+    """Options of a loss in `LOSSES` and their defaults; none of a loss from elsewhere, whose code is not run for it."""
+    return {key: one.default for key, one in _options_of(LOSSES[name]).items()} if name in LOSSES else {}
+
+
+def _options_of(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """What `--loss-options` can set. `group` is for other training loops: ours gathers the ranks' pairs itself."""
+    return {key: one for key, one in inspect.signature(make).parameters.items() if key != "group"}
+
+
 def loss_by_name(name: str, options: Mapping[str, Any], shared: Mapping[str, Any] | None = None) -> nn.Module:
     """Make the loss with its options. `shared` are values of the run: those that its constructor names, it is given, too."""
     if name.startswith(PML):
@@ -103,12 +113,14 @@ def loss_by_name(name: str, options: Mapping[str, Any], shared: Mapping[str, Any
         make = LOSSES[name]
     else:
         raise InputError(f"a loss is one of {', '.join(LOSSES)}, pml:NAME or FILE.py:NAME, not {name!r}.")
-    parameters = inspect.signature(make).parameters
+    parameters = _options_of(make)
     wanted = {key: value for key, value in (shared or {}).items() if key in parameters}
     unknown = [key for key in options if key not in parameters]
     if unknown:
         raise InputError(f"the loss {name} has no option {unknown[0]!r}: it has {', '.join(parameters) or 'none'}.")
     for key, value in options.items():
+        if isinstance(parameters[key].default, bool) and not isinstance(value, bool):
+            raise InputError(f"the option {key} of the loss {name} is true or false, not {value!r}.")
         if _is_number(parameters[key].default) and not _is_number(value):
             raise InputError(f"the option {key} of the loss {name} is a number, not {value!r}.")
         if parameters[key].annotation in (int, "int") and isinstance(value, float):

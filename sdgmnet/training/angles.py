@@ -62,7 +62,7 @@ class Angles:
             "theta_pos": [float(self.theta_pos.mean()), float(self.theta_pos.std(ddof=1))],
             "theta_neg": [float(self.theta_neg.mean()), float(self.theta_neg.std(ddof=1))],
             "skewness_theta_pos": skewness(self.theta_pos),
-            "active_share": self.active_share(config.margin),
+            "active_share": self.active_share(config.sdgm_setting("margin")),
         }
 
     def concern(self, batch_size: int) -> str | None:
@@ -99,7 +99,7 @@ def measure_angles(
         sides, keep = draw_batch(encoder, sampler, config, step, world)
         anchor, positive = encode_sides(encoder, sides, keep, config.chunk, config.joint_batchnorm, world=world)
         descriptors = (F.normalize(one.descriptors, dim=1) for one in (anchor, positive))  # TFeat's are of any length
-        triplets = hardest_in_batch(*descriptors, config.min_negative_angle)
+        triplets = hardest_in_batch(*descriptors, config.loss_setting("min_negative_angle"))
         positive_angles.append(triplets.theta_pos[triplets.admissible])
         negative_angles.append(triplets.theta_neg[triplets.admissible])
     pos, neg = torch.cat(positive_angles), torch.cat(negative_angles)

@@ -1,194 +1,153 @@
-"""All that shapes a training run, in one frozen place. Defaults are the paper's settings (Section III-E)."""
+"""All settings of a training run, in one frozen dataclass. Defaults are the paper's (Section III-E)."""
 
 import dataclasses
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from typing_extensions import Doc
 
 from sdgmnet.data.augmentation import Augmentation
 from sdgmnet.data.sampler import Balance
 from sdgmnet.encoders import ENCODERS
+from sdgmnet.engine import Engine
 from sdgmnet.errors import InputError
 from sdgmnet.loss import LOSSES
-from sdgmnet.loss.registry import is_loss_name, own_file, parse_options
+from sdgmnet.loss.registry import is_loss_name, loss_by_name, loss_defaults, own_file, parse_options
 from sdgmnet.storage import read_json, write_json
-from sdgmnet.training.engine import Engine
 
 Schedule = Literal["halving", "linear", "cosine", "step"]
 Optimizer = Literal["sgd", "adam"]
-EncoderName = Literal["sdgmnet", "l2net", "tfeat"]
 Initialisation = Literal["torch", "orthogonal"]
+if TYPE_CHECKING:
+    EncoderName = str
+else:
+    EncoderName = Literal[tuple(ENCODERS)]
 
 PAPER_ITERATIONS = 200_000
-MOST = 10**12  # of anything that is counted: more is a slip, and no float
-SDGM_ONLY = ("margin", "alpha", "threshold_start", "self_weight", "coupled_weight", "power_adjustment")
 EPOCHS = 200  # an epoch is 1/200 of a run, whatever its length
-# What may change between the parts of a run without changing its bits.
-FREE_ON_RESUME = ("data", "checkpoint_every", "tensorboard")  # the content of the data is compared by itself
+LARGEST_COUNT = 10**12  # more is a typing error, and is not exact as a float
+# Settings that may change when a run is resumed: none changes its bits. (The content of the data is compared separately.)
+FREE_ON_RESUME = ("data", "checkpoint_every", "tensorboard")
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     data: tuple[str, ...] = ("demo",)
-    """What to train on: PatchSets, PhotoTour folders, a folder of these, or "demo"."""
+    """Training data: PatchSets, PhotoTour folders, a folder of these, or "demo"."""
     holdout: tuple[str, ...] = ()
-    """Names of sets to keep out of training and evaluate on, e.g. notredame yosemite."""
+    """Names of sets to exclude from training and evaluate on, e.g. notredame yosemite."""
     iterations: int = PAPER_ITERATIONS
-    """Steps of the whole run; learning rate, warm-up and epochs stretch with it (the paper: 200 epochs of 1000)."""
+    """Steps of the whole run. Learning rate, warm-up and epochs scale with it (the paper: 200 epochs of 1000)."""
     batch_size: int = 1024
-    """Matching pairs in a batch, one a point."""
+    """Matching pairs per batch, each of a different point."""
     seed: int = 0
-    """Same seed, same machine: same bits."""
-    encoder: EncoderName = "sdgmnet"
-    """The paper's, or L2Net's or TFeat's for the methods that came with them."""
+    """Random seed. Two runs with the same seed on the same machine give the same bits."""
+    encoder: Annotated[EncoderName, Doc(f"Network architecture: {', '.join(ENCODERS)}.")] = "sdgmnet"
     initialisation: Initialisation = "torch"
-    """Of the weights. torch: its defaults, as the published code. orthogonal: HardNet's and CDFDesc's, with gain 0.6."""
+    """Initial weights. torch: its defaults, as in the published code. orthogonal: as HardNet and CDFDesc, with gain 0.6."""
     mean_image: bool = False
-    """Take the mean of the training patches off each patch first, as L2Net does; for that encoder."""
+    """Subtract the mean training patch from each patch, as L2Net does. Only for --encoder l2net."""
     optimizer: Optimizer = "sgd"
-    """sgd (the paper), or adam with its usual betas."""
+    """sgd (the paper), or adam with its default betas."""
     learning_rate: float = 1.0
-    """Of the optimiser at the start."""
+    """Initial learning rate."""
     schedule: Schedule = "halving"
-    """Of the learning rate. halving: after each 10 % of the iterations (the paper). linear, cosine: down to 0 at the end.
-    step: --drops times by --drop-factor, at equal intervals."""
+    """Learning rate schedule. halving: halved after each 10 % of the iterations (the paper). linear, cosine: decays to 0 at the
+    end. step: multiplied by --drop-factor --drops times, at equal intervals."""
     drops: int = 0
-    """How often the schedule step lowers the learning rate; 0 keeps it constant."""
+    """Number of drops of the step schedule; 0 keeps the learning rate constant."""
     drop_factor: float = 0.1
-    """What a drop of the schedule step multiplies the learning rate by."""
+    """Factor of each drop of the step schedule."""
     momentum: float = 0.9
-    """Of SGD."""
+    """Momentum of SGD."""
     dampening: float = 0.0
-    """Of SGD's momentum; HardNet has 0.9."""
+    """Dampening of SGD's momentum; HardNet uses 0.9."""
     weight_decay: float = 1e-4
-    """On all parameters, as the published code."""
+    """Weight decay of all parameters, as in the published code."""
     dropout: float = 0.3
-    """Rate before the last convolution."""
+    """Dropout rate before the last convolution."""
     augmentation: Augmentation = "paper"
-    """paper: turns within 5 degrees, crops, quarter turns, flips. strong: more of it, and light, blur, noise, JPEG. hardnet,
-    hynet, cdfdesc: quarter turns and flips only, as those methods draw them."""
+    """Augmentation of training patches. paper: rotation within 5 degrees, crops, quarter turns, flips. strong: larger ones, and
+    exposure, blur, noise, JPEG. hardnet, hynet, cdfdesc: quarter turns and flips only, as those methods draw them."""
     balance: Balance = "points"
-    """points: every point equally often. scenes: every scene, however many points it has."""
+    """points: every point is sampled equally often. scenes: every scene is, however many points it has."""
     views: float = 0.5
-    """How often a scene shows its synthetic views (data views) in a batch, where it has patches of photos too. With --balance
-    scenes, this is also their share of the pairs."""
+    """How often the synthetic views of a scene (data views) are sampled, where the scene also has patches of photos. With
+    --balance scenes, this is also their share of the pairs."""
     carried: bool = True
-    """Also patches at carried places where no keypoint was detected (data photos --carried)."""
-    loss: str = "sdgm"
-    """sdgm, hardnet, hardnet-original, tfeat, l2net, cdf, sosnet, hynet, keller, exp-tl or sface; pml:CircleLoss, or another
-    pair-based loss of pytorch-metric-learning; or one of your own, my_loss.py:MyLoss (docs/own_loss.md)."""
-    loss_options: tuple[str, ...] = ()
-    """Arguments of the loss as NAME=VALUE, e.g. margin=1.2 reduction=mean. SDGM's have options of their own, below."""
+    """Also train on patches at reprojected locations where no keypoint was detected (data photos --carried)."""
+    loss: Annotated[
+        str,
+        Doc(
+            f"Loss function: {', '.join(LOSSES)}; pml:NAME for a pair-based loss of pytorch-metric-learning, e.g. "
+            "pml:CircleLoss; or FILE.py:NAME for your own (docs/own_loss.md)."
+        ),
+    ] = "sdgm"
+    loss_options: Annotated[
+        tuple[str, ...],
+        Doc(
+            "Arguments of the loss as NAME=VALUE, e.g. margin=0.7 alpha=1. The options of sdgm and their defaults: "
+            + ", ".join(f"{name}={json.dumps(value).strip(chr(34))}" for name, value in loss_defaults("sdgm").items())
+            + ". In training, the default of decay is 1 - 200 / iterations within [0.9, 0.999], the paper's ratio."
+        ),
+    ] = ()
     orthogonality: float = 0.0
     """Weight of global orthogonal regularisation, added to the loss."""
-    margin: float = 0.6
-    """m of Eq. (11): the share of triplets taken to be easy enough."""
-    alpha: float = 0.9
-    """Attenuation of the positive power, Eq. (13)."""
-    decay: float | None = None
-    """Of the running statistics, Eq. (14). None: 1 - 200 / iterations within [0.9, 0.999], the paper's ratio."""
-    warmup: float = 0.1
-    """Share of the iterations in which all weights are 1."""
-    initial_power: float | None = None
-    """Of both running powers. None: 10000 / 1024 a pair, the paper's 10000 at its batch size."""
-    min_negative_angle: float = 0.6
-    """Anti-noise threshold in radians: nearer negatives are ignored."""
-    threshold_start: float = 0.0
-    """Share of the iterations before the anti-noise threshold applies; the published code has 0.125."""
-    self_weight: Literal["auto-focus", "angle", "cosine", "l2"] = "auto-focus"
-    """Eqs. (9)-(10), or one of the ablations: &θ, &s, &l2."""
-    coupled_weight: Literal["cdf", "step"] = "cdf"
-    """Eq. (11), or the step of the published code."""
-    power_adjustment: bool = True
-    """Divide by the running powers, Eq. (13)."""
     joint_batchnorm: bool = False
-    """BatchNorm over anchors and positives at once; the published code has it a side."""
+    """Compute BatchNorm statistics over anchors and positives together; the published code has them per side."""
     init: str | None = None
-    """Weights to start from: a .safetensors file or a run folder."""
+    """Initial weights from a file: .safetensors or the folder of a run."""
     device: str = "auto"
-    """auto takes CUDA where there is one."""
+    """cpu, cuda or cuda:N. auto: cuda if available."""
     threads: int | None = None
-    """CPU threads; part of what makes two runs equal. None: as many as torch would take."""
+    """CPU threads. Results depend on it in the last bits. None: torch's default."""
     engine: Engine = "auto"
-    """How the trunk runs. auto: native (our own C++) on a CPU where there is a C++ compiler, eager (torch) elsewhere."""
+    """Implementation of the network's convolutions. native: our C++, for CPUs. eager: torch. auto: native on a CPU with a C++
+    compiler, otherwise eager."""
     recompute: bool = False
-    """Compute the trunk again in the backward pass instead of keeping it: a quarter slower, memory for large batches."""
+    """Recompute activations in the backward pass instead of storing them: less memory, a quarter slower."""
     chunk_size: int | None = None
-    """Patches that go through the trunk at once; the result is that of one batch. None: 64, native 1024; all on a GPU."""
+    """Patches per forward pass; the result is that of the whole batch. None: 64 (eager) or 1024 (native) on a CPU, all of the
+    batch on a GPU."""
     evaluations: int | None = None
-    """How often to evaluate on the held-out pairs. None: 200 at the paper's length, otherwise 20."""
+    """Number of evaluations on the held-out pairs. None: 200 at the paper's length, otherwise 20."""
     evaluation_pairs: int | None = None
-    """At most so many pairs of each held-out set. None: all at the paper's length, otherwise 5000."""
+    """Maximum number of pairs per held-out set. None: all at the paper's length, otherwise 5000."""
     checkpoint_every: int | None = None
     """Iterations between checkpoints. None: every three minutes."""
     tensorboard: bool = False
     """Also write TensorBoard events (pip install 'sdgmnet[tensorboard]')."""
 
     def __post_init__(self) -> None:
-        for name, value in dataclasses.asdict(self).items():
-            if isinstance(value, float) and not math.isfinite(value):
-                raise InputError(f"--{name.replace('_', '-')} must be a finite number, not {value}.")
-        _require(
-            is_loss_name(self.loss), "loss", f"must be one of {', '.join(LOSSES)}, pml:NAME or FILE.py:NAME", self.loss
-        )
-        parse_options(self.loss_options)
-        for name, choices in (
-            ("engine", Engine),
-            ("augmentation", Augmentation),
-            ("balance", Balance),
-            ("schedule", Schedule),
-            ("encoder", EncoderName),
-            ("initialisation", Initialisation),
-            ("optimizer", Optimizer),
-        ):
-            known = get_args(choices)
-            _require(getattr(self, name) in known, name, f"must be one of {', '.join(known)}", getattr(self, name))
-        for name in SDGM_ONLY:
+        for name, hint in get_type_hints(TrainConfig).items():
             value = getattr(self, name)
-            _require(
-                self.loss == "sdgm" or value == getattr(TrainConfig, name),
-                name,
-                f"is SDGM's and cannot be set here (--loss-options {name}=... may, where the loss has one)",
-                value,
-            )
-        _require(
-            self.loss != "sdgm" or not self.loss_options,
-            "loss_options",
-            "is for other losses: SDGM's are --margin, --alpha and the like",
-            list(self.loss_options),
-        )
+            if isinstance(value, float):
+                _require(math.isfinite(value), name, "must be a finite number", str(value))
+            if get_origin(hint) is Literal:
+                choices = get_args(hint)
+                _require(value in choices, name, f"must be one of {', '.join(choices)}", value)
+            if name in RULES and value is not None:
+                holds, rule = RULES[name]
+                _require(holds(value), name, rule, value)
+        names = f"must be one of {', '.join(LOSSES)}, pml:NAME or FILE.py:NAME"
+        _require(is_loss_name(self.loss), "loss", names, self.loss)
+        options = parse_options(self.loss_options)
+        if self.loss in LOSSES:  # code from elsewhere is not run to check a configuration
+            loss_by_name(self.loss, options)
         self._check_encoder()
-        for name in ("iterations", "batch_size"):
-            value = getattr(self, name)
-            _require(1 <= value <= MOST, name, f"must be at least 1 and at most {MOST}", value)
-        for name in ("threads", "chunk_size", "evaluations", "evaluation_pairs", "checkpoint_every"):
-            value = getattr(self, name)
-            _require(value is None or 1 <= value <= MOST, name, f"must be at least 1 and at most {MOST}", value)
-        _require(
-            self.batch_size >= 2, "batch_size", "must be at least 2, so that each pair has a negative", self.batch_size
-        )
-        _require(0 <= self.seed < 2**63, "seed", "must be in [0, 2^63)", self.seed)
-        _require(self.decay is None or 0 <= self.decay < 1, "decay", "must lie in [0, 1)", self.decay)
-        _require(self.learning_rate > 0, "learning_rate", "must be positive", self.learning_rate)
-        _require(0 <= self.momentum < 1, "momentum", "must lie in [0, 1)", self.momentum)
-        _require(0 <= self.dampening < 1, "dampening", "must lie in [0, 1)", self.dampening)
-        _require(self.drops >= 0, "drops", "must not be negative", self.drops)
-        _require(0 < self.drop_factor <= 1, "drop_factor", "must lie in (0, 1]", self.drop_factor)
-        _require(self.orthogonality >= 0, "orthogonality", "must not be negative", self.orthogonality)
-        _require(0 <= self.views <= 1, "views", "must lie in [0, 1]", self.views)
-        _require(self.weight_decay >= 0, "weight_decay", "must not be negative", self.weight_decay)
 
     def _check_encoder(self) -> None:
-        """What only some encoders can."""
-        _require(
-            self.encoder == "l2net" or not self.mean_image, "mean_image", "is for the encoder l2net", self.mean_image
-        )
+        """Settings that only some encoders have."""
+        rule = "is for the encoder l2net"
+        _require(self.encoder == "l2net" or not self.mean_image, "mean_image", rule, self.mean_image)
         if not ENCODERS[self.encoder].chunkable:
-            whole = f"cannot be used with {self.encoder}, whose BatchNorm looks across the batch"
-            _require(self.chunk_size is None, "chunk_size", whole, self.chunk_size)
-            _require(not self.recompute, "recompute", whole, self.recompute)
+            rule = f"cannot be used with {self.encoder}, whose BatchNorm needs the whole batch"
+            _require(self.chunk_size is None, "chunk_size", rule, self.chunk_size)
+            _require(not self.recompute, "recompute", rule, self.recompute)
         if self.encoder == "tfeat":
             _require(self.dropout == 0, "dropout", "must be 0 with tfeat, which has none", self.dropout)
             takes_any_length = self.loss == "tfeat" or own_file(self.loss) is not None
@@ -196,24 +155,33 @@ class TrainConfig:
             _require(takes_any_length, "loss", rule, self.loss)
             _require(self.orthogonality == 0, "orthogonality", "is for descriptors of unit length", self.orthogonality)
 
+    def loss_setting(self, name: str) -> Any:
+        """An option of the loss: as given, otherwise its default. A loss without this option has the default of SDGM's."""
+        options = {**loss_defaults("sdgm"), **loss_defaults(self.loss), "decay": self.default_decay}
+        return {**options, **parse_options(self.loss_options)}[name]
+
+    def sdgm_setting(self, name: str) -> Any:
+        """An option of SDGM's loss; its default where the run has another loss."""
+        return self.loss_setting(name) if self.loss == "sdgm" else loss_defaults("sdgm")[name]
+
+    @property
+    def default_decay(self) -> float:
+        """The decay of Eq. (14) if none is given: 0.999 at the paper's length."""
+        return min(0.999, max(0.9, 1 - EPOCHS / self.iterations))
+
     @property
     def pairs(self) -> int:
-        """Of the whole run."""
+        """Training pairs of the whole run."""
         return self.iterations * self.batch_size
 
     @property
     def chunk(self) -> int:
-        """Patches in a chunk: all of a side unless said otherwise."""
+        """Patches per chunk: the whole side of a batch unless chunk_size is set."""
         return self.chunk_size or self.batch_size
 
     @property
     def is_paper_length(self) -> bool:
         return self.iterations >= PAPER_ITERATIONS
-
-    @property
-    def running_decay(self) -> float:
-        """The decay of Eq. (14): at the paper's length its 0.999."""
-        return self.decay if self.decay is not None else min(0.999, max(0.9, 1 - EPOCHS / self.iterations))
 
     @property
     def most_evaluation_pairs(self) -> int | None:
@@ -243,29 +211,76 @@ class TrainConfig:
 
     @staticmethod
     def load(path: Path) -> "TrainConfig":
-        content = read_json(path)
-        known = {field.name for field in dataclasses.fields(TrainConfig)}
-        if not isinstance(content, dict) or set(content) - known:
-            raise InputError(f"{path} is not a training configuration of this version.")
-        fields: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in content.items()
-        }
-        for name, hint in get_type_hints(TrainConfig).items():
-            if name in fields and not _is_of(fields[name], hint):
-                raise InputError(f"{path} gives {name} as {str(fields[name])[:60]!r}, which it cannot be.")
+        return TrainConfig.from_dict(read_json(path), str(path))
+
+    @staticmethod
+    def from_dict(content: Any, source: str) -> "TrainConfig":
+        """What JSON held, checked. `source` names it in errors."""
+        content = _nest_loss_options(content) if isinstance(content, dict) else content
+        hints = get_type_hints(TrainConfig)
+        if not isinstance(content, dict) or set(content) - set(hints):
+            raise InputError(f"{source} is not a training configuration of this version.")
+        fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
+        for name, value in fields.items():
+            if not _is_of(value, hints[name]):
+                raise InputError(f"{source} has an invalid value for {name}: {str(value)[:60]!r}.")
         return TrainConfig(**fields)
 
 
+Rule = tuple[Callable[[Any], bool], str]
+COUNT: Rule = (lambda value: 1 <= value <= LARGEST_COUNT, f"must be at least 1 and at most {LARGEST_COUNT}")
+POSITIVE: Rule = (lambda value: value > 0, "must be positive")
+NOT_NEGATIVE: Rule = (lambda value: value >= 0, "must not be negative")
+SHARE: Rule = (lambda value: 0 <= value <= 1, "must lie in [0, 1]")
+BELOW_ONE: Rule = (lambda value: 0 <= value < 1, "must lie in [0, 1)")
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(
+        ("iterations", "threads", "chunk_size", "evaluations", "evaluation_pairs", "checkpoint_every"), COUNT
+    ),
+    "batch_size": (
+        lambda value: 2 <= value <= LARGEST_COUNT,
+        f"must be at least 2, so that each pair has a negative, and at most {LARGEST_COUNT}",
+    ),
+    "seed": (lambda value: 0 <= value < 2**63, "must be in [0, 2^63)"),
+    "learning_rate": POSITIVE,
+    "momentum": BELOW_ONE,
+    "dampening": BELOW_ONE,
+    "drops": NOT_NEGATIVE,
+    "drop_factor": (lambda value: 0 < value <= 1, "must lie in (0, 1]"),
+    "orthogonality": NOT_NEGATIVE,
+    "views": SHARE,
+    "weight_decay": NOT_NEGATIVE,
+}
+
+
+def _nest_loss_options(content: dict[str, Any]) -> dict[str, Any]:
+    """Earlier configurations had SDGM's options as settings of their own: they become loss options."""
+    former = {**loss_defaults("sdgm"), "decay": None}
+    loss, options = content.get("loss", "sdgm"), content.get("loss_options", [])
+    if not isinstance(loss, str) or not isinstance(options, list):
+        return content  # damaged: refused for its types
+    accepted = loss_defaults(loss) if loss in LOSSES else former
+    changed = {name: content[name] for name in former if name in content and content[name] != former[name]}
+    nested = format_options({name: value for name, value in changed.items() if name in accepted})
+    kept = {name: value for name, value in content.items() if name not in former}
+    return {**kept, "loss_options": [*options, *nested]}
+
+
+def format_options(options: dict[str, Any]) -> tuple[str, ...]:
+    """The inverse of `parse_options`: NAME=VALUE each."""
+    return tuple(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in options.items())
+
+
 def _is_of(value: Any, hint: Any) -> bool:
-    """Whether what JSON held can be a field of this type. A whole number is a number too, true and false are not."""
+    """Whether a value from JSON can be a field of this type. An integer is also a float; true and false are neither."""
     if get_origin(hint) is Literal:
         return value in get_args(hint) and isinstance(value, str)
     if get_origin(hint) is tuple:
         return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
-    if get_args(hint):  # one of several
+    if get_args(hint):  # a union
         return any(_is_of(value, one) for one in get_args(hint))
     if hint is float and type(value) is int:
-        return abs(value) <= MOST
+        return abs(value) <= LARGEST_COUNT
     if hint is int:
         return type(value) is int
     return isinstance(value, hint)

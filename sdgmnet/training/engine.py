@@ -2,18 +2,18 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from sdgmnet.encoders import Encoder, L2Net, SDGMNet
+from sdgmnet.engine import Engine
 from sdgmnet.errors import InputError
 from sdgmnet.native import batchnorm
 from sdgmnet.native import trunk as native
 from sdgmnet.native.build import library, why_not
 
-Engine = Literal["auto", "eager", "native"]
 # Patches (B, 1, 32, 32), dropout's mask -> features (B, 128), and the first maps where it gives them.
 Trunk = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor | None]]
 NATIVE = ("sdgmnet", "l2net")  # encoders that have a native trunk

@@ -131,14 +131,14 @@ RECIPES = {
     ),
     "sdgmnet": Recipe("SDGMNet, the paper's settings", {}, {}),
     # The ablation of Section V-C: self weight, with and without power adjustment
-    "theta+pa": Recipe("&θ +PA", {"self_weight": "angle"}),
-    "theta-pa": Recipe("&θ -PA", {"self_weight": "angle", "power_adjustment": False}),
-    "s+pa": Recipe("&s +PA", {"self_weight": "cosine"}),
-    "s-pa": Recipe("&s -PA", {"self_weight": "cosine", "power_adjustment": False}),
-    "l2+pa": Recipe("&l2 +PA", {"self_weight": "l2"}),
-    "l2-pa": Recipe("&l2 -PA", {"self_weight": "l2", "power_adjustment": False}),
+    "theta+pa": Recipe("&θ +PA", {"loss_options": ("self_weight=angle",)}),
+    "theta-pa": Recipe("&θ -PA", {"loss_options": ("self_weight=angle", "power_adjustment=false")}),
+    "s+pa": Recipe("&s +PA", {"loss_options": ("self_weight=cosine",)}),
+    "s-pa": Recipe("&s -PA", {"loss_options": ("self_weight=cosine", "power_adjustment=false")}),
+    "l2+pa": Recipe("&l2 +PA", {"loss_options": ("self_weight=l2",)}),
+    "l2-pa": Recipe("&l2 -PA", {"loss_options": ("self_weight=l2", "power_adjustment=false")}),
     "af+pa": Recipe("&AF +PA: SDGMNet", {}),
-    "af-pa": Recipe("&AF -PA", {"power_adjustment": False}),
+    "af-pa": Recipe("&AF -PA", {"loss_options": ("power_adjustment=false",)}),
 }
 
 

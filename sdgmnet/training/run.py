@@ -16,14 +16,13 @@ from sdgmnet.data.patchset import PatchSet, some_pairs
 from sdgmnet.data.sampler import PairSampler
 from sdgmnet.distributed import ALONE, SilentExit, World, local_rank, share_of, synchronise_batchnorm
 from sdgmnet.encoders import ENCODERS, Encoder, L2Net, initialise_orthogonally, load_encoder
-from sdgmnet.engine import NATIVE_CHUNK, describe_patches, prepare
+from sdgmnet.engine import NATIVE_CHUNK, Engine, describe_patches, prepare
 from sdgmnet.errors import InputError
-from sdgmnet.loss import LOSSES
 from sdgmnet.loss.orthogonal import WithOrthogonality
 from sdgmnet.loss.registry import loss_by_name, parse_options
 from sdgmnet.metrics import fpr_at_recall, pair_distances
 from sdgmnet.training.config import TrainConfig
-from sdgmnet.training.engine import Engine, Trunk, build_trunk, choose_engine
+from sdgmnet.training.engine import Trunk, build_trunk, choose_engine
 from sdgmnet.training.step import draw_batch, train_step
 
 # ---- training.memory
@@ -165,32 +164,8 @@ def build_optimizer(config: TrainConfig, encoder: nn.Module) -> torch.optim.Opti
 
 
 def build_loss(config: TrainConfig) -> nn.Module:
-    if config.loss == "sdgm":
-        loss = _sdgm(config)
-    else:
-        shared = {
-            "decay": config.running_decay,
-            "warmup": config.warmup,
-            "initial_power": config.initial_power,
-            "min_negative_angle": config.min_negative_angle,
-        }
-        loss = loss_by_name(config.loss, parse_options(config.loss_options), shared)
+    loss = loss_by_name(config.loss, parse_options(config.loss_options), {"decay": config.default_decay})
     return WithOrthogonality(loss, config.orthogonality) if config.orthogonality else loss
-
-
-def _sdgm(config: TrainConfig) -> nn.Module:
-    return LOSSES["sdgm"](
-        margin=config.margin,
-        alpha=config.alpha,
-        decay=config.running_decay,
-        warmup=config.warmup,
-        initial_power=config.initial_power,
-        min_negative_angle=config.min_negative_angle,
-        threshold_start=config.threshold_start,
-        self_weight=config.self_weight,
-        coupled_weight=config.coupled_weight,
-        power_adjustment=config.power_adjustment,
-    )
 
 
 def iterate_once(run: Run) -> float:

@@ -26,7 +26,7 @@ def run(tmp_path: Path) -> Path:
     random = np.random.default_rng(0)
     moments = np.array([[0.8, 0.2], [1.1, 0.1], [-0.3, 0.25]])
     Angles(random.normal(0.8, 0.2, 50), random.normal(1.1, 0.1, 50), moments).save(folder / "angles.npz")
-    TrainConfig(iterations=20, batch_size=8, margin=0.5).save(folder / "config.json")
+    TrainConfig(iterations=20, batch_size=8, loss_options=("margin=0.5",)).save(folder / "config.json")
     log = RunLog(folder / "log.jsonl")
     for step in (1, 2, 3):
         powers = {
@@ -75,7 +75,7 @@ def test_captions_say_what_kind_of_run_it_is(run: Path, tmp_path: Path, capsys: 
     table = (out / "table.md").read_text()
     assert "20 iterations, begun with the weights older.safetensors, N = 8" in table
     assert "that SDGM's loss would give by the moments of these triplets" in table and "running" not in table
-    TrainConfig(iterations=20, batch_size=8, power_adjustment=False).save(run / "config.json")
+    TrainConfig(iterations=20, batch_size=8, loss_options=("power_adjustment=false",)).save(run / "config.json")
     assert main(["paper", "learning-rate", str(run), "-o", str(out)]) == 2
     assert "without power adjustment" in capsys.readouterr().err
 

@@ -8,6 +8,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from reproduce import plan as planning
 from reproduce import runner
 from reproduce.ablation import ablation_runs, power_ratios, ratio_table, scores_of
 from reproduce.groups import Group, make_group
-from reproduce.plan import Budget, Planned, made_elsewhere, plan_method, plan_run
+from reproduce.plan import Budget, Planned, flat_settings, made_elsewhere, plan_method, plan_run
 from reproduce.results import Result, concern, last_ten, read_result
 from reproduce.runner import powers_of, run_plan
 from reproduce.sweeps import sweep_runs
@@ -28,6 +30,7 @@ from sdgmnet.errors import InputError, Interrupted
 from sdgmnet.training import fit as loop
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.log import read_log
+from sdgmnet.training.recipes import settings_of
 from sdgmnet.training.run import Diverged, Run
 from tests.conftest import blob_patches
 
@@ -87,7 +90,7 @@ def test_a_run_is_known_by_its_settings_and_its_data_wherever_it_lies(groups: li
         plan_method("hynet", groups[0], groups, TINY, 0),
         plan_method("sdgmnet", groups[0], groups[:2], TINY, 0),
         plan_method("sdgmnet", groups[0], groups, replace(TINY, iterations=5), 0),
-        plan_run("alpha=1", "sdgmnet", "sdgm", groups[0], groups, TINY, 0, alpha=1.0),
+        plan_run("alpha=1", "sdgmnet", "sdgm", groups[0], groups, TINY, 0, loss_options=("alpha=1",)),
     ]
     assert len({one.digest(), *(other.digest() for other in others)}) == 7
     patches = np.array(groups[0].test[0].patches)
@@ -437,3 +440,31 @@ def test_ratios_of_powers_are_those_after_the_warm_up(groups: list[Group], tmp_p
         "2",
         "1.02",
     ]
+
+
+def test_committed_records_are_still_found() -> None:
+    """Records hold SDGM's options beside the other settings, and their digests are made of that form."""
+    known = sorted((Path(__file__).parents[2] / "reproduce" / "records").glob("**/result.json"))
+    assert len(known) > 50
+    for path in known:
+        recorded = json.loads(path.read_text())["config"]
+        settings = flat_settings(TrainConfig.from_dict(recorded, str(path)))
+        assert {name: json.loads(json.dumps(settings[name])) for name in recorded} == recorded
+
+
+@pytest.mark.parametrize(
+    ("recipe", "preset", "changes", "digest"),
+    [
+        ("paper", "native", {}, "4f59172427b2"),
+        ("l2-pa", "native", {}, "0322f8f5d616"),
+        ("hynet", "sdgm", {}, "b99690730372"),
+        ("sdgmnet", "sdgm", {"loss_options": ("margin=0.7",)}, "4f65e04da923"),
+        ("sdgmnet", "sdgm", {"loss_options": ("alpha=1",)}, "2c385f7020e2"),
+        ("sdgmnet", "sdgm", {"loss_options": ("alpha=0.9",)}, "4f59172427b2"),
+    ],
+)
+def test_digests_stay(recipe: str, preset: str, changes: dict[str, Any], digest: str) -> None:
+    """As they were when the committed records were made."""
+    group = SimpleNamespace(train_identity=[["x", "1"]], test_identity=[["y", "2"]])
+    config = replace(settings_of(recipe, preset), **{"iterations": 4000, **changes})
+    assert Planned("any", config, group, (group,)).digest() == digest  # type: ignore[arg-type]

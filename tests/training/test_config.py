@@ -1,11 +1,13 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sdgmnet.errors import InputError
-from sdgmnet.loss import HardNetLoss, HyNetLoss
+from sdgmnet.loss import HardNetLoss, HyNetLoss, SDGMLoss
 from sdgmnet.loss.orthogonal import WithOrthogonality
+from sdgmnet.storage import write_json
 from sdgmnet.training.config import TrainConfig, differences
 from sdgmnet.training.run import build_loss
 
@@ -14,10 +16,11 @@ def test_defaults_are_the_papers() -> None:
     config = TrainConfig()
     assert (config.iterations, config.batch_size) == (200_000, 1024)
     assert (config.learning_rate, config.momentum, config.weight_decay) == (1.0, 0.9, 1e-4)
-    assert (config.margin, config.alpha, config.warmup, config.min_negative_angle) == (0.6, 0.9, 0.1, 0.6)
+    settings = [config.loss_setting(name) for name in ("margin", "alpha", "warmup", "min_negative_angle", "decay")]
+    assert settings == [0.6, 0.9, 0.1, 0.6, 0.999]
     assert config.dropout == 0.3
-    assert config.running_decay == 0.999
-    assert (config.self_weight, config.coupled_weight, config.power_adjustment) == ("auto-focus", "cdf", True)
+    kinds = [config.loss_setting(name) for name in ("self_weight", "coupled_weight", "power_adjustment")]
+    assert kinds == ["auto-focus", "cdf", True]
 
 
 def test_learning_rate_is_halved_after_each_tenth() -> None:
@@ -44,8 +47,8 @@ def test_other_schedules_end_at_zero() -> None:
 
 @pytest.mark.parametrize(("iterations", "decay"), [(200_000, 0.999), (400_000, 0.999), (10_000, 0.98), (500, 0.9)])
 def test_decay_keeps_the_papers_ratio(iterations: int, decay: float) -> None:
-    assert TrainConfig(iterations=iterations).running_decay == pytest.approx(decay)
-    assert TrainConfig(iterations=iterations, decay=0.5).running_decay == 0.5
+    assert TrainConfig(iterations=iterations).loss_setting("decay") == pytest.approx(decay)
+    assert TrainConfig(iterations=iterations, loss_options=("decay=0.5",)).loss_setting("decay") == 0.5
 
 
 def test_evaluations_and_epochs() -> None:
@@ -59,12 +62,10 @@ def test_evaluations_and_epochs() -> None:
 
 
 def test_saved_and_loaded(tmp_path: Path) -> None:
-    config = TrainConfig(data=("a", "b"), holdout=("b",), iterations=5, init=None, decay=0.5)
+    config = TrainConfig(data=("a", "b"), holdout=("b",), iterations=5, init=None, loss_options=("decay=0.5",))
     config.save(tmp_path / "config.json")
     assert TrainConfig.load(tmp_path / "config.json") == config
-    assert differences(config, TrainConfig(data=("a", "b"), holdout=("b",), iterations=6, decay=0.5)) == {
-        "iterations": (5, 6)
-    }
+    assert differences(config, replace(config, iterations=6)) == {"iterations": (5, 6)}
 
 
 @pytest.mark.parametrize(
@@ -82,13 +83,11 @@ def test_config_of_another_version_is_refused(tmp_path: Path) -> None:
         TrainConfig.load(tmp_path / "config.json")
 
 
-def test_engine_augmentation_and_margin_are_checked() -> None:
+def test_engine_and_augmentation_are_checked() -> None:
     with pytest.raises(InputError, match="--engine must be one of auto, eager, native"):
         TrainConfig(engine="magic")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="--augmentation must be one of none, paper, strong"):
         TrainConfig(augmentation="storng")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="--margin is SDGM's"):
-        TrainConfig(loss="hardnet", margin=0.5)
 
 
 def test_step_schedule_drops_at_equal_intervals() -> None:
@@ -108,6 +107,25 @@ def test_a_configuration_from_before_the_other_methods_loads(tmp_path: Path) -> 
     assert isinstance(build_loss(config), HardNetLoss)
 
 
+def test_former_settings_of_sdgm_become_loss_options(tmp_path: Path) -> None:
+    """Runs saved before SDGM's options were loss options still open and resume."""
+    former = {
+        "margin": 0.7,
+        "alpha": 0.9,
+        "decay": 0.999,
+        "self_weight": "l2",
+        "power_adjustment": False,
+        "warmup": 0.1,
+    }
+    write_json(tmp_path / "config.json", {"iterations": 5, **former})
+    config = TrainConfig.load(tmp_path / "config.json")
+    assert config.loss_options == ("margin=0.7", "decay=0.999", "self_weight=l2", "power_adjustment=false")
+    loss = build_loss(config)
+    assert isinstance(loss, SDGMLoss) and (loss.margin, loss.self_weight, loss.alpha) == (0.7, "l2", 1.0)
+    write_json(tmp_path / "config.json", {"loss": "hardnet", "min_negative_angle": 0.3, "warmup": 0.2, "decay": None})
+    assert TrainConfig.load(tmp_path / "config.json").loss_options == ("min_negative_angle=0.3",)
+
+
 def test_losses_and_their_options_are_kept(tmp_path: Path) -> None:
     config = TrainConfig(loss="hynet", loss_options=("margin=1", "reduction=mean"), orthogonality=0.5)
     config.save(tmp_path / "config.json")
@@ -121,11 +139,13 @@ def test_losses_and_their_options_are_kept(tmp_path: Path) -> None:
     ("fields", "message"),
     [
         ({"loss": "magic"}, "--loss must be one of sdgm.*pml:NAME or FILE.py:NAME"),
-        ({"loss_options": ("margin=1",)}, "--loss-options is for other losses"),
+        ({"loss_options": ("margin=1",)}, "margin is a probability"),
+        ({"loss_options": ("self_weight=magic",)}, "self_weight is one of"),
+        ({"loss_options": ("power_adjustment=1",)}, "power_adjustment of the loss sdgm is true or false"),
+        ({"loss_options": ("group=world",)}, "no option 'group'"),
         ({"loss": "hynet", "loss_options": ("margin",)}, "NAME=VALUE"),
-        ({"loss": "hynet", "alpha": 1.0}, "--alpha is SDGM's and cannot be set here"),
-        ({"loss": "keller", "self_weight": "l2"}, "--self-weight is SDGM's"),
-        ({"loss": "hardnet", "power_adjustment": False}, "--power-adjustment is SDGM's"),
+        ({"loss": "keller", "loss_options": ("self_weight=l2",)}, "self weight"),
+        ({"loss": "hardnet", "loss_options": ("power_adjustment=false",)}, "power_adjustment"),
         ({"encoder": "hynet"}, "--encoder must be one of sdgmnet, l2net, tfeat"),
         ({"optimizer": "lion"}, "--optimizer must be one of sgd, adam"),
         ({"initialisation": "zero"}, "--initialisation must be one of torch, orthogonal"),

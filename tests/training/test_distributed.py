@@ -64,7 +64,14 @@ class TinyBatchNet(TinyNet):
 
 
 COMMON = TrainConfig(
-    iterations=100, batch_size=32, seed=5, threads=1, engine="eager", chunk_size=8, learning_rate=0.1, decay=0.9
+    iterations=100,
+    batch_size=32,
+    seed=5,
+    threads=1,
+    engine="eager",
+    chunk_size=8,
+    learning_rate=0.1,
+    loss_options=("decay=0.9",),
 )
 RUNS = {  # what it is made of, and how many steps
     "sdgm": (COMMON, STEPS),
@@ -253,7 +260,7 @@ def test_the_command_by_two_ranks(
     folders = tuple(str(tmp_path / one.name) for one in (blobs, other_blobs))
     config = TrainConfig(
         data=folders, holdout=(other_blobs.name,), iterations=8, batch_size=8, seed=3, threads=1, evaluations=2,
-        evaluation_pairs=60, checkpoint_every=3, learning_rate=0.005, decay=0.9,
+        evaluation_pairs=60, checkpoint_every=3, learning_rate=0.005, loss_options=("decay=0.9",),
     )  # fmt: skip
     config.save(tmp_path / "given.json")
     (tmp_path / "own.py").write_text(OWN_LOSS)
@@ -308,7 +315,8 @@ def test_threads_stay_where_ranks_stay(blobs: PatchSet, tmp_path: Path) -> None:
 def follow_sdgmnet(folder: Path, double: bool) -> dict[str, Any]:
     """Dropout 0.3, the paper's augmentation, 10 steps of warm-up and 10 after it, on real patches."""
     config = TrainConfig(
-        iterations=100, batch_size=16, seed=5, threads=1, engine="native", learning_rate=0.01, decay=0.9, chunk_size=64,
+        iterations=100, batch_size=16, seed=5, threads=1, engine="native", learning_rate=0.01,
+        chunk_size=64, loss_options=("decay=0.9",),
         init="sdgmnet",
     )  # fmt: skip
     if double:

@@ -474,7 +474,7 @@ def make_texts_of_runs(folder: Path) -> None:
 def check_texts_of_runs(folder: Path) -> None:
     config = TrainConfig.load(folder / "config.json")
     demand(config.iterations >= 1 and config.batch_size >= 2 and config.learning_rate_at(0) > 0, "configuration")
-    demand(bool(config.evaluation_steps()) and 0 <= config.running_decay < 1, "configuration")
+    demand(bool(config.evaluation_steps()) and 0 <= config.loss_setting("decay") < 1, "configuration")
     for line in read_log(folder / "log.jsonl", "epoch"):
         demand(line["kind"] == "epoch", "log")
     result = read_result(folder, "d")
