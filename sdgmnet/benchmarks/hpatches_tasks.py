@@ -14,7 +14,7 @@ from sdgmnet.data.hpatches.files import NOISES, OTHERS, TYPES, counts_and_starts
 from sdgmnet.data.hpatches.tasks import Retrieval, Verification
 from sdgmnet.errors import InputError
 from sdgmnet.metrics import average_precision, average_precision_of_ranks
-from sdgmnet.native.distances import count_closer, distances, first_nearest, pair_distances
+from sdgmnet.native.nearest import count_closer, nearest, pair_distances
 
 POOLS = (100, 500, 1000, 5000, 10_000, 15_000, 20_000)
 IMBALANCE = 0.2  # of the positives count in the imbalanced protocol
@@ -110,7 +110,8 @@ def noise_distances(descriptors: Descriptors, pairs: np.ndarray, noise: int) -> 
     first, second = (
         descriptors.numbers(pairs[:, k], type_number(noise, pairs[:, k + 1]), pairs[:, k + 2]) for k in (0, 3)
     )
-    found = pair_distances(descriptors.rows, first, second)
+    rows = descriptors.rows
+    found = pair_distances(rows, rows, first, second, float32_differences=True).astype(np.float32)
     if np.isnan(found).any():
         raise InputError("distances contain NaN: the descriptors are not finite.")
     return found
@@ -123,8 +124,8 @@ def matching(descriptors: Descriptors, track: Track = iter) -> Iterator[Matching
         for number, noise in enumerate(NOISES):
             for image in range(1, OTHERS + 1):
                 other = descriptors.of(sequence, int(type_number(number, image)))
-                nearest, distance = first_nearest(reference, other)
-                right = nearest == np.arange(len(reference))
+                found, distance = nearest(reference, other)
+                right = found == np.arange(len(reference))
                 ap = average_precision(-distance, right, positives=len(right))
                 yield MatchingScore(descriptors.names[sequence], noise, image, ap, float(right.mean()))
 
@@ -149,7 +150,9 @@ def precision_sums(query: np.ndarray, positives: np.ndarray, others: np.ndarray)
 
     Before a positive come the nearer distractors and the nearer positives.
     """
-    near = distances(query, positives)
+    each = positives.shape[1]
+    places = np.arange(len(query) * each)
+    near = pair_distances(query, positives.reshape(-1, query.shape[1]), places // each, places).reshape(-1, each)
     closer = count_closer(query, others, near, [min(size - OTHERS, len(others)) for size in POOLS]).cumsum(axis=2)
     near = near.reshape(len(query), len(NOISES), OTHERS)
     closer = closer.reshape(len(query), len(NOISES), OTHERS, len(POOLS))

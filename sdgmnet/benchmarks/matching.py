@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-import torch
 
 from sdgmnet.benchmarks.geometry import Size, is_inside, true_places
 from sdgmnet.benchmarks.homography import corner_error
@@ -132,20 +131,13 @@ def count_found(
     """
     if not len(wanted) or not len(places):
         return 0, 0
-    nearest = nearest_descriptors(descriptors, others)
+    nearest = match(descriptors, others, mutual=False).pairs[:, 1]
     found = np.linalg.norm(wanted - places[nearest], axis=1) <= near
     findable = np.zeros(len(wanted), dtype=bool)
     for start in range(0, len(wanted), ROWS):
         rows = wanted[start : start + ROWS]
         findable[start : start + ROWS] = np.linalg.norm(rows[:, None] - places[None], axis=2).min(axis=1) <= near
     return int(findable.sum()), int(found.sum())
-
-
-def nearest_descriptors(descriptors: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Index of the nearest of `others` by Euclidean distance, for each descriptor."""
-    a, b = torch.from_numpy(descriptors).float(), torch.from_numpy(others).float()
-    half = b.square().sum(1) / 2
-    return torch.cat([(half - rows @ b.T).argmin(dim=1) for rows in a.split(ROWS)]).numpy()
 
 
 def describe_image(contender: Descriptor) -> DescribeImage:

@@ -6,7 +6,7 @@
 
 #include "layer.h"
 
-// What BatchNorm does to one layer's maps, a number a channel: value * scale + shift.
+// What BatchNorm does to one layer's maps, one number per channel: value * scale + shift.
 struct Norm {
     const float *scale, *shift;
 };
@@ -93,14 +93,14 @@ extern "C" {
 void sdgmnet_layer_forward(int one, const float *weights, const float *scale, const float *shift, const float *in, float *out,
                            float *means, float *squares, long count, int threads) {
     const Layer &layer = layers[one], &below = layers[one - 1];
-    in_threads(count, threads, [&](int, long start, long stop) {
-        Aligned<float> padded(long(GROUP) * below.padded()), bias(layer.outputs);
+    in_threads(count, threads, GROUP, [&](int, long start, long stop) {
+        Buffer padded(long(GROUP) * below.padded()), bias(layer.outputs);
         Scratch scratch(layer.outputs);
         for (long first = start; first < stop; first += GROUP) {
             const int group = int(std::min<long>(GROUP, stop - first));
             for (int patch = 0; patch < group; patch++)
-                normalise(below, {scale, shift}, in + (first + patch) * below.map(), padded.data + long(patch) * below.padded());
-            convolve_layer(layer, weights, bias.data, padded.data, out + first * layer.map(), group, scratch);
+                normalise(below, {scale, shift}, in + (first + patch) * below.map(), padded.data() + long(patch) * below.padded());
+            convolve_layer(layer, weights, bias.data(), padded.data(), out + first * layer.map(), group, scratch);
             for (long place = first; means && place < first + group; place++)
                 moments(layer, out + place * layer.map(), means + place * layer.outputs, squares + place * layer.outputs);
         }
@@ -115,8 +115,8 @@ void sdgmnet_layer_backward(int one, const float *turned, const float *scale, co
                             const float *below_shift, const float *below_maps, float *below_gated, float *sums,
                             float *products, float *gradients, long count, int threads) {
     const Layer &layer = layers[one], &below = layers[one - 1];
-    in_threads(count, threads, [&](int thread, long start, long stop) {
-        Aligned<float> upstream(long(GROUP) * layer.padded()), padded(long(GROUP) * below.padded());
+    in_threads(count, threads, GROUP, [&](int thread, long start, long stop) {
+        Buffer upstream(long(GROUP) * layer.padded()), padded(long(GROUP) * below.padded());
         Scratch scratch(layer.outputs);
         float *gradient = gradients + long(thread) * layer.weights();
         for (long first = start; first < stop; first += GROUP) {
@@ -124,11 +124,11 @@ void sdgmnet_layer_backward(int one, const float *turned, const float *scale, co
             for (int patch = 0; patch < group; patch++) {
                 const long place = first + patch;
                 normalise_back(layer, {scale, shift}, mean, product, maps + place * layer.map(), gated + place * layer.map(),
-                               upstream.data + long(patch) * layer.padded());
+                               upstream.data() + long(patch) * layer.padded());
                 normalise(below, {below_scale, below_shift}, below_maps + place * below.map(),
-                          padded.data + long(patch) * below.padded());
+                          padded.data() + long(patch) * below.padded());
             }
-            layer_back(layer, turned, padded.data, upstream.data, below_gated + first * below.map(), gradient, group, scratch);
+            layer_back(layer, turned, padded.data(), upstream.data(), below_gated + first * below.map(), gradient, group, scratch);
             for (long place = first; place < first + group; place++)
                 gate(below, {below_scale, below_shift}, below_maps + place * below.map(), below_gated + place * below.map(),
                      sums + place * below.outputs, products + place * below.outputs);

@@ -142,7 +142,7 @@ static void convolve(const Layer &layer, const float *weights, const float *bias
 static void convolve_back(const Layer &layer, const float *weights, const float *upstream, float *out, int group) {
     const int side = layer.side * layer.step, wide = layer.side + 2, plane = side * side * LANES, step = layer.step;
     const long up_row = long(wide) * LANES, up_map = layer.padded(), out_map = long(layer.inputs) * side * side;
-    std::memset(out, 0, sizeof(float) * out_map * group);
+    std::fill_n(out, out_map * group, 0.0f);
     for (int pair = 0; pair < layer.inputs / PAIR; pair++)
         for (int block = 0; block < layer.outputs / LANES; block++) {
             const float *shared = weights + (pair * (layer.outputs / LANES) + block) * 9L * LANES * PAIR;

@@ -1,21 +1,46 @@
 // The trunk of the encoder (docs: sdgmnet/encoders.py), forwards and backwards, for a CPU's vector units.
 //
-// A few patches at a time go through all layers, so that their maps stay in the second-level cache. Per-sample layers only: what
-// looks across the batch is done by the caller.
+// A group of patches goes through all layers, so that their maps stay in the second-level cache. Per-sample layers only: BatchNorm
+// is the caller's.
+
+#include <cmath>
+#include <cstring>
+#include <type_traits>
 
 #include "layer.h"
 
-// What the caller hands over for one layer, and what it gets back: the gradient has the same parts.
-struct Parameters {
-    float *weights, *bias, *gamma, *beta, *tau;
+// One layer's parameters (const float), or their gradients (float).
+template <class Float> struct Parts {
+    Float *weights, *bias, *gamma, *beta, *tau;
+};
+using Parameters = Parts<const float>;
+using Gradients = Parts<float>;
+
+// All parameters or gradients in a row: input gamma, beta, tau (LANES apart); then each layer's weights, bias, gamma, beta, tau.
+template <class Float> struct Model {
+    Parts<Float> input;
+    std::array<Parts<Float>, LAYERS> layer;
+    long size;
+    explicit Model(Float *row) {
+        Float *next = row;
+        const auto take = [&next](long count) { return (next += count) - count; };
+        input = {nullptr, nullptr, take(LANES), take(LANES), take(LANES)};
+        for (int one = 0; one < LAYERS; one++) {
+            const long channels = layers[one].outputs;
+            layer[one] = {take(layers[one].weights()), take(channels), take(channels), take(channels), take(channels)};
+        }
+        size = next - row;
+    }
 };
 
-// Filter response normalisation and threshold: plain maps in, padded maps out; the inverse energies are left in `inverse`.
-static void normalise(const Layer &layer, const Parameters &with, const float *in, float *out, float *inverse, bool known) {
+// Filter response normalisation and threshold: plain maps in, padded maps out. The inverse energies of the channels are computed
+// into `inverse`, or read from it where it is const.
+template <class Float>
+static void normalise(const Layer &layer, const Parameters &with, const float *in, float *out, Float *inverse) {
     const int side = layer.side, wide = side + 2;
     for (int block = 0; block < layer.outputs / LANES; block++) {
         const float *source = in + block * side * side * LANES;
-        if (!known) {
+        if constexpr (!std::is_const_v<Float>) {
             Vector sums[4] = {};
             for (int pixel = 0; pixel < side * side; pixel += 4)
 #pragma GCC unroll 4
@@ -40,7 +65,7 @@ static void normalise(const Layer &layer, const Parameters &with, const float *i
 
 // Backwards through `normalise`: upstream (plain) and the maps it had read -> their gradient (padded).
 static void normalise_back(const Layer &layer, const Parameters &with, const float *in, const float *inverse,
-                           const float *upstream, float *out, const Parameters &gradient) {
+                           const float *upstream, float *out, const Gradients &gradient) {
     const int side = layer.side, wide = side + 2;
     for (int block = 0; block < layer.outputs / LANES; block++) {
         const float *source = in + block * side * side * LANES, *above = upstream + block * side * side * LANES;
@@ -71,7 +96,7 @@ static void normalise_back(const Layer &layer, const Parameters &with, const flo
     }
 }
 
-// The first two layers have one input channel: written out. `image` is padded, one float a pixel.
+// The first two layers have one input channel. `image` is padded, one float per pixel.
 static float normalise_input(const float *patch, const Parameters &with, float *image) {
     float energy = 0;
     for (int row = 0; row < PATCH; row++) {
@@ -105,10 +130,9 @@ static void convolve_input(const float *image, const Parameters &with, float *ou
 }
 
 static void input_back(const float *patch, float inverse, const float *image, const float *upstream, const Parameters &first,
-                       const Parameters &input, const Parameters &first_gradient, const Parameters &input_gradient) {
+                       const Parameters &input, const Gradients &first_gradient, const Gradients &input_gradient) {
     const int wide = PATCH + 2, outputs = layers[0].outputs;
-    float arrived[INPUTS];
-    std::memset(arrived, 0, sizeof arrived);
+    std::array<float, INPUTS> arrived{};
     for (int block = 0; block < outputs / LANES; block++) {
         const float *above = upstream + long(block) * wide * wide * LANES;
         Vector sums[9] = {}, weights[9];
@@ -139,24 +163,6 @@ static void input_back(const float *patch, float inverse, const float *image, co
     *input_gradient.gamma += moment * inverse, *input_gradient.beta += sum, *input_gradient.tau += blocked;
 }
 
-// Parameters in a row: input gamma, beta, tau (LANES apart); then each layer's weights, bias, gamma, beta, tau.
-struct Model {
-    Parameters input, layer[LAYERS];
-    explicit Model(const float *row) {
-        float *next = const_cast<float *>(row);
-        const auto take = [&next](long count) { return (next += count) - count; };
-        input = {nullptr, nullptr, take(LANES), take(LANES), take(LANES)};
-        for (int one = 0; one < LAYERS; one++) {
-            const long channels = layers[one].outputs;
-            layer[one].weights = take(layers[one].weights());
-            layer[one].bias = take(channels), layer[one].gamma = take(channels);
-            layer[one].beta = take(channels), layer[one].tau = take(channels);
-        }
-        size = next - row;
-    }
-    long size;
-};
-
 static long kept_floats() {
     long sum = LANES;  // the input's inverse energy
     for (const Layer &layer : layers) sum += layer.map() + layer.outputs;
@@ -170,12 +176,18 @@ static void reorder(const float *blocked, float *plain) {  // the last maps, as 
             plain[channel * area + pixel] = blocked[(channel / LANES * area + pixel) * LANES + channel % LANES];
 }
 
-static void forward_some(const Model &model, const float *patches, float *maps, float *kept, long start, long stop) {
+// Padded maps of a group of patches for each layer; their borders stay zero.
+static std::array<Buffer, LAYERS> padded_maps() {
+    std::array<Buffer, LAYERS> maps;
+    for (int one = 0; one < LAYERS; one++) maps[one].resize(long(GROUP) * layers[one].padded());
+    return maps;
+}
+
+static void forward_some(const Model<const float> &model, const float *patches, float *maps, float *kept, long start, long stop) {
     const long keeps = kept_floats();
-    Aligned<float> plain(GROUP * layers[0].map()), image((PATCH + 2) * (PATCH + 2)), energies(layers[LAYERS - 1].outputs);
+    Buffer plain(GROUP * layers[0].map()), image((PATCH + 2) * (PATCH + 2)), energies(layers[LAYERS - 1].outputs);
     Scratch scratch(layers[LAYERS - 1].outputs);
-    Aligned<float> *padded[LAYERS];  // one for each layer: their borders stay zero
-    for (int one = 0; one < LAYERS; one++) padded[one] = new Aligned<float>(long(GROUP) * layers[one].padded());
+    std::array<Buffer, LAYERS> padded = padded_maps();
     for (long first = start; first < stop; first += GROUP) {
         const int group = int(std::min<long>(GROUP, stop - first));
         long place = LANES;
@@ -183,48 +195,43 @@ static void forward_some(const Model &model, const float *patches, float *maps, 
             const Layer &layer = layers[one];
             if (one == 0)
                 for (int patch = 0; patch < group; patch++) {
-                    const float inverse = normalise_input(patches + (first + patch) * INPUTS, model.input, image.data);
+                    const float inverse = normalise_input(patches + (first + patch) * INPUTS, model.input, image.data());
                     if (kept) kept[(first + patch) * keeps] = inverse;
-                    convolve_input(image.data, model.layer[0], plain.data + patch * layer.map());
+                    convolve_input(image.data(), model.layer[0], plain.data() + patch * layer.map());
                 }
             else
-                convolve_layer(layer, model.layer[one].weights, model.layer[one].bias, padded[one - 1]->data, plain.data, group,
+                convolve_layer(layer, model.layer[one].weights, model.layer[one].bias, padded[one - 1].data(), plain.data(), group,
                                scratch);
             for (int patch = 0; patch < group; patch++) {
-                const float *made = plain.data + long(patch) * layer.map();
-                normalise(layer, model.layer[one], made, padded[one]->data + long(patch) * layer.padded(), energies.data, false);
+                const float *made = plain.data() + long(patch) * layer.map();
+                normalise(layer, model.layer[one], made, padded[one].data() + long(patch) * layer.padded(), energies.data());
                 if (kept) {
                     float *to = kept + (first + patch) * keeps + place;
                     std::memcpy(to, made, sizeof(float) * layer.map());
-                    std::memcpy(to + layer.map(), energies.data, sizeof(float) * layer.outputs);
+                    std::memcpy(to + layer.map(), energies.data(), sizeof(float) * layer.outputs);
                 }
             }
             place += layer.map() + layer.outputs;
         }
         const Layer &last = layers[LAYERS - 1];
         for (int patch = 0; patch < group; patch++) {
-            const float *from = padded[LAYERS - 1]->data + long(patch) * last.padded();
+            const float *from = padded[LAYERS - 1].data() + long(patch) * last.padded();
             for (int block = 0; block < last.outputs / LANES; block++)  // without the border
                 for (int row = 0; row < last.side; row++)
-                    std::memcpy(plain.data + (block * last.side + row) * last.side * LANES,
+                    std::memcpy(plain.data() + (block * last.side + row) * last.side * LANES,
                                 from + ((block * (last.side + 2) + row + 1) * (last.side + 2) + 1) * LANES,
                                 sizeof(float) * last.side * LANES);
-            reorder(plain.data, maps + (first + patch) * last.map());
+            reorder(plain.data(), maps + (first + patch) * last.map());
         }
     }
-    for (Aligned<float> *one : padded) delete one;
 }
 
-static void backward_some(const Model &model, const float *turned, const float *patches, const float *kept,
-                          const float *upstream, const Model &gradient, long start, long stop) {
+static void backward_some(const Model<const float> &model, const float *turned, const float *patches, const float *kept,
+                          const float *upstream, const Model<float> &gradient, long start, long stop) {
     const long keeps = kept_floats();
-    Aligned<float> arrived(GROUP * layers[0].map()), image((PATCH + 2) * (PATCH + 2));
+    Buffer arrived(GROUP * layers[0].map()), image((PATCH + 2) * (PATCH + 2));
     Scratch scratch(layers[LAYERS - 1].outputs);
-    Aligned<float> *padded[LAYERS], *inner[LAYERS];
-    for (int one = 0; one < LAYERS; one++) {
-        padded[one] = new Aligned<float>(long(GROUP) * layers[one].padded());
-        inner[one] = new Aligned<float>(long(GROUP) * layers[one].padded());
-    }
+    std::array<Buffer, LAYERS> padded = padded_maps(), inner = padded_maps();
     for (long first = start; first < stop; first += GROUP) {
         const int group = int(std::min<long>(GROUP, stop - first));
         const Layer &last = layers[LAYERS - 1];
@@ -232,7 +239,7 @@ static void backward_some(const Model &model, const float *turned, const float *
         for (int patch = 0; patch < group; patch++)
             for (int channel = 0; channel < last.outputs; channel++)
                 for (int pixel = 0; pixel < area; pixel++)
-                    arrived.data[patch * last.map() + (channel / LANES * area + pixel) * LANES + channel % LANES] =
+                    arrived.data()[patch * last.map() + (channel / LANES * area + pixel) * LANES + channel % LANES] =
                         upstream[(first + patch) * last.map() + channel * area + pixel];
         long place = keeps;
         const float *back = turned;
@@ -241,28 +248,27 @@ static void backward_some(const Model &model, const float *turned, const float *
             place -= layer.map() + layer.outputs;
             for (int patch = 0; patch < group; patch++) {
                 const float *made = kept + (first + patch) * keeps + place;
-                normalise_back(layer, model.layer[one], made, made + layer.map(), arrived.data + long(patch) * layer.map(),
-                               inner[one]->data + long(patch) * layer.padded(), gradient.layer[one]);
+                normalise_back(layer, model.layer[one], made, made + layer.map(), arrived.data() + long(patch) * layer.map(),
+                               inner[one].data() + long(patch) * layer.padded(), gradient.layer[one]);
             }
             if (one == 0) break;
             const Layer &below = layers[one - 1];
             for (int patch = 0; patch < group; patch++) {
-                float *made = const_cast<float *>(kept) + (first + patch) * keeps + place - below.map() - below.outputs;
-                normalise(below, model.layer[one - 1], made, padded[one - 1]->data + long(patch) * below.padded(),
-                          made + below.map(), true);
+                const float *made = kept + (first + patch) * keeps + place - below.map() - below.outputs;
+                normalise(below, model.layer[one - 1], made, padded[one - 1].data() + long(patch) * below.padded(),
+                          made + below.map());
             }
-            layer_back(layer, back, padded[one - 1]->data, inner[one]->data, arrived.data, gradient.layer[one].weights, group,
+            layer_back(layer, back, padded[one - 1].data(), inner[one].data(), arrived.data(), gradient.layer[one].weights, group,
                        scratch);
             back += layer.weights();
         }
         for (int patch = 0; patch < group; patch++) {
             const float *pixels = patches + (first + patch) * INPUTS;
-            normalise_input(pixels, model.input, image.data);
-            input_back(pixels, kept[(first + patch) * keeps], image.data, inner[0]->data + long(patch) * layers[0].padded(),
+            normalise_input(pixels, model.input, image.data());
+            input_back(pixels, kept[(first + patch) * keeps], image.data(), inner[0].data() + long(patch) * layers[0].padded(),
                        model.layer[0], model.input, gradient.layer[0], gradient.input);
         }
     }
-    for (int one = 0; one < LAYERS; one++) delete padded[one], delete inner[one];
 }
 
 extern "C" {
@@ -273,17 +279,17 @@ long sdgmnet_kept_floats() { return kept_floats(); }
 
 // patches (count, 32, 32) -> maps (count, 128, 8, 8); kept (count, kept_floats) for the backward pass, or null.
 void sdgmnet_forward(const float *parameters, const float *patches, long count, float *maps, float *kept, int threads) {
-    const Model model(parameters);
-    in_threads(count, threads, [&](int, long start, long stop) { forward_some(model, patches, maps, kept, start, stop); });
+    const Model<const float> model(parameters);
+    in_threads(count, threads, GROUP, [&](int, long start, long stop) { forward_some(model, patches, maps, kept, start, stop); });
 }
 
 // upstream (count, 128, 8, 8) -> gradients (threads, as parameters), each thread's sum over its own patches, started at zero by
 // the caller. `turned`: weights of the last layer to the second with the roles of input and output channels exchanged.
 void sdgmnet_backward(const float *parameters, const float *turned, const float *patches, long count, const float *kept,
                       const float *upstream, float *gradients, int threads) {
-    const Model model(parameters);
-    in_threads(count, threads, [&](int one, long start, long stop) {
-        backward_some(model, turned, patches, kept, upstream, Model(gradients + one * model.size), start, stop);
+    const Model<const float> model(parameters);
+    in_threads(count, threads, GROUP, [&](int one, long start, long stop) {
+        backward_some(model, turned, patches, kept, upstream, Model<float>(gradients + one * model.size), start, stop);
     });
 }
 }

@@ -1,20 +1,19 @@
-// What the trunk's parts share: vectors, layers, work in threads, aligned memory.
+// Shared by all kernels: vectors, the table of layers, threads, aligned memory.
 //
-// Channels lie in blocks of LANES, one vector register: a map of C channels is [C / LANES][rows][columns][LANES]. A map that a
-// filter reads has a border of zeros around it: it is padded; any other is plain.
+// Channels are stored in blocks of LANES, one vector register: a map of C channels is [C / LANES][rows][columns][LANES]. A padded
+// map has a border of zeros for a filter to read; a plain map has none.
 
 #pragma once
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <cstring>
+#include <array>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
 
 // A kernel accumulates two vectors of output channels for WIDE tiles or DOWN x ACROSS pixels, or for WIDE or BESIDE taps x SHARE
-// input channels: as many as the registers hold beside what is multiplied, and enough to hide how long an addition takes.
+// input channels: as many as fit the registers, and enough to hide the latency of an addition.
 #if defined(__AVX512F__)
 constexpr int LANES = 16, WIDE = 8, DOWN = 1, ACROSS = 8, BESIDE = 1, SHARE = 8;  // 16 of 32 registers
 #elif defined(__AVX__)
@@ -46,37 +45,41 @@ static inline Vector all(float value) { return value - Vector{}; }
 static inline Vector larger(Vector one, Vector other) {
     return one > other ? one : (one != one ? one : other);
 }
-static inline float total(Vector values) {
+[[maybe_unused]] static inline float total(Vector values) {
     float sum = 0;
     for (int lane = 0; lane < LANES; lane++) sum += values[lane];
     return sum;
 }
 
-template <class Work> static void in_threads(long count, int threads, Work work) {
-    const long groups = (count + GROUP - 1) / GROUP;
+// Calls work(thread, start, stop) for each thread's share of `count`, in whole groups.
+template <class Work> static void in_threads(long count, int threads, int group, const Work &work) {
+    const long groups = (count + group - 1) / group;
     std::vector<std::thread> running;
     for (int one = 0; one < threads; one++) {
-        const long start = std::min(count, groups * one / threads * GROUP);
-        const long stop = std::min(count, groups * (one + 1) / threads * GROUP);
+        const long start = std::min(count, groups * one / threads * group);
+        const long stop = std::min(count, groups * (one + 1) / threads * group);
         if (one + 1 == threads) {
             work(one, start, stop);
             break;
         }
         try {
-            running.emplace_back(work, one, start, stop);
-        } catch (const std::system_error &) {  // no more threads to be had: slower, the same bits
+            running.emplace_back([&work, one, start, stop] { work(one, start, stop); });
+        } catch (const std::system_error &) {  // the system has no more threads: slower, the same bits
             work(one, start, stop);
         }
     }
     for (std::thread &thread : running) thread.join();
 }
 
-template <class Type> struct Aligned {
-    Type *data;
-    explicit Aligned(long count) : data(static_cast<Type *>(std::aligned_alloc(64, (count * sizeof(Type) + 63) / 64 * 64))) {
-        if (!data) std::abort();  // a few megabytes: nothing else would run either
-        std::memset(data, 0, count * sizeof(Type));
-    }
-    ~Aligned() { std::free(data); }
-    Aligned(const Aligned &) = delete;
+// Memory aligned to cache lines, as loads and stores of vectors need it.
+template <class Type> struct AlignedAllocator {
+    using value_type = Type;
+    AlignedAllocator() = default;
+    template <class Other> AlignedAllocator(const AlignedAllocator<Other> &) {}
+    Type *allocate(std::size_t count) { return static_cast<Type *>(::operator new(count * sizeof(Type), ALIGNMENT)); }
+    void deallocate(Type *memory, std::size_t) { ::operator delete(memory, ALIGNMENT); }
+    bool operator==(const AlignedAllocator &) const { return true; }
+    bool operator!=(const AlignedAllocator &) const { return false; }
+    static constexpr std::align_val_t ALIGNMENT{64};
 };
+using Buffer = std::vector<float, AlignedAllocator<float>>;  // starts at zero

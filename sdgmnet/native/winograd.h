@@ -50,7 +50,7 @@ struct Place {
     }
 };
 
-// Tiles of padded maps into their 36 places. `offset` is 0 where a tile is what a filter reads, 6x6 with the border, and MOVE is
+// Tiles of padded maps to their 36 places. `offset` is 0 where a tile is what a filter reads, 6x6 with the border, and MOVE is
 // move_in; it is 1 where it is what a filter has written, 4x4, and MOVE is move_upstream.
 template <int SIZE, void MOVE(const Vector *, Vector *)>
 static void into_places(const float *maps, int channels, int side, int first, int tiles, int offset, float *places) {
@@ -77,7 +77,7 @@ static void into_places(const float *maps, int channels, int side, int first, in
     }
 }
 
-// The 36 places of tiles into plain maps, on top of a bias.
+// The 36 places of tiles to plain maps, plus a bias.
 static void out_of_places(const float *places, int channels, int side, int first, int tiles, const float *bias, float *maps) {
     for (int tile = 0; tile < tiles; tile++) {
         const Place at(first + tile, side);
@@ -156,7 +156,7 @@ template <class Narrow, class Wide> static inline void in_pieces(int count, Narr
 }
 
 struct Scratch {
-    Aligned<float> in, out;
+    Buffer in, out;
     explicit Scratch(int channels) : in(PLACES * apart(channels)), out(PLACES * apart(channels)) {}
 };
 
@@ -166,18 +166,18 @@ static void convolve_tiles(int channels, int side, const float *weights, const f
     const int total = group * (side / TILE) * (side / TILE);
     for (int first = 0; first < total; first += BATCH) {
         const int tiles = std::min(BATCH, total - first);
-        into_places<READ, move_in>(in, channels, side, first, tiles, 0, scratch.in.data);
+        into_places<READ, move_in>(in, channels, side, first, tiles, 0, scratch.in.data());
         for (int place = 0; place < PLACES; place++)
             for (int pair = 0; pair < channels / PAIR; pair++) {
-                const float *source = scratch.in.data + place * apart(channels);
+                const float *source = scratch.in.data() + place * apart(channels);
                 const float *shared = weights + (long(place) * channels / PAIR + pair) * channels * PAIR;
-                float *target = scratch.out.data + place * apart(channels) + pair * PAIR;
+                float *target = scratch.out.data() + place * apart(channels) + pair * PAIR;
                 in_pieces(
                     tiles,
                     [&](int tile) { multiply<4>(source + tile * channels, channels, shared, target + tile * channels, channels); },
                     [&](int tile) { multiply<WIDE>(source + tile * channels, channels, shared, target + tile * channels, channels); });
             }
-        out_of_places(scratch.out.data, channels, side, first, tiles, bias, out);
+        out_of_places(scratch.out.data(), channels, side, first, tiles, bias, out);
     }
 }
 
@@ -187,12 +187,12 @@ static void correlate_tiles(int channels, int side, const float *in, const float
     const int total = group * (side / TILE) * (side / TILE);
     for (int first = 0; first < total; first += BATCH) {
         const int tiles = std::min(BATCH, total - first);
-        into_places<READ, move_in>(in, channels, side, first, tiles, 0, scratch.in.data);
-        into_places<TILE, move_upstream>(upstream, channels, side, first, tiles, 1, scratch.out.data);
+        into_places<READ, move_in>(in, channels, side, first, tiles, 0, scratch.in.data());
+        into_places<TILE, move_upstream>(upstream, channels, side, first, tiles, 1, scratch.out.data());
         for (int place = 0; place < PLACES; place++)
             for (int pair = 0; pair < channels / PAIR; pair++) {
-                const float *source = scratch.in.data + place * apart(channels);
-                const float *above = scratch.out.data + place * apart(channels) + pair * PAIR;
+                const float *source = scratch.in.data() + place * apart(channels);
+                const float *above = scratch.out.data() + place * apart(channels) + pair * PAIR;
                 float *target = gradient + (long(place) * channels / PAIR + pair) * channels * PAIR;
                 in_pieces(
                     channels,

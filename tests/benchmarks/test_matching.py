@@ -16,7 +16,6 @@ from sdgmnet.benchmarks.matching import (
     count_found,
     describe_image,
     judge,
-    nearest_descriptors,
     run,
     sequence_scores,
 )
@@ -55,16 +54,6 @@ def test_counting_by_hand() -> None:
         == count_found(wanted, places[:0], eye, eye[:0], 3.0)
         == (0, 0)
     )
-
-
-def test_nearest_is_by_distance_not_by_angle() -> None:
-    a = np.array([[1.0, 0]], dtype=np.float32)
-    others = np.array([[9.0, 0], [0.8, 0.5]], dtype=np.float32)
-    assert nearest_descriptors(a, others).tolist() == [1]
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(20, 8)).astype(np.float32), rng.normal(size=(30, 8)).astype(np.float32)
-    brute = [min(range(30), key=lambda j: np.sum((a[i] - b[j]) ** 2)) for i in range(20)]
-    assert nearest_descriptors(a, b).tolist() == brute
 
 
 def test_through_divides() -> None:

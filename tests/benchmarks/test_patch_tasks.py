@@ -7,17 +7,16 @@ from sdgmnet.benchmarks import hpatches_tasks as patch_tasks
 from sdgmnet.benchmarks.hpatches_tasks import Descriptors, matching, retrieval, verification
 from sdgmnet.data.hpatches.files import TYPES
 from sdgmnet.data.hpatches.tasks import Retrieval, Verification
-from sdgmnet.native import distances as native
-from sdgmnet.native import double
+from sdgmnet.native import nearest as native
 
 NOISES = {"easy": "e", "hard": "h", "tough": "t"}
 Table = dict[str, dict[str, np.ndarray]]
 
 
-@pytest.fixture(params=["native", "double"], autouse=True)
+@pytest.fixture(params=["native", "plain"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """With the compiled comparisons, and without."""
-    if request.param == "double":
+    if request.param == "plain":
         monkeypatch.setattr(native, "library", lambda: None)
     elif native.library() is None:
         pytest.skip("no C++ compiler is here")
@@ -149,7 +148,7 @@ def test_matching(kind: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_retrieval(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patch_tasks, "POOLS", (5, 6, 9, 15, 40))
-    monkeypatch.setattr(native, "ROWS", 3)
+    monkeypatch.setattr(native, "QUERIES", 3)
     table = tables(kind, seed)
     random, names = np.random.default_rng(seed), list(table)
     places = [(s, p) for s, name in enumerate(names) for p in range(len(table[name]["ref"]))]
@@ -190,7 +189,7 @@ def test_one_long_descriptor_does_not_blur_the_others() -> None:
 def test_blocks_of_a_matrix_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     table = tables("ties", 1, counts=(13,))
     whole = list(matching(gathered(table)))
-    monkeypatch.setattr(double, "BLOCK", 4)
+    monkeypatch.setattr(native, "ROWS", 4)
     assert list(matching(gathered(table))) == whole
 
 
