@@ -7,19 +7,17 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.console import Console
 
 from reproduce import sweeps
 from reproduce.output import deliver_paper
 from reproduce.plan import Planned
 from reproduce.runs import TOP_TEN, RunsArguments, carried_out, concerns, require_seeds
-from sdgmnet.benchmarks.hpatches import TASKS, compare, gap, headline
-from sdgmnet.commands.evaluate_hpatches import note
+from sdgmnet.benchmarks.hpatches import TASKS, compare, gap, headline, note
 from sdgmnet.data.hpatches.files import choose_sequences
 from sdgmnet.data.hpatches.tasks import PAIRS
 from sdgmnet.descriptors import descriptor_fingerprint, load_descriptor
 from sdgmnet.errors import InputError
-from sdgmnet.report import Section, counting_bar, tracker
+from sdgmnet.report import Section, progress_bars
 
 
 @dataclass(frozen=True)
@@ -130,15 +128,15 @@ def measure_alphas(arguments: Fig7Arguments, root: Path, runs: Sequence[Planned]
     for file in files:
         if not file.exists():
             raise InputError(f"{file} is gone: move its folder away, and the same command trains it again.")
-    with counting_bar(Console(stderr=True)) as bars:
+    with progress_bars() as on_progress:
         report = compare(
             [load_descriptor(str(file))._replace(label=one.method) for one, file in zip(runs, files, strict=True)],
-            [descriptor_fingerprint(str(file)) for file in files],
             root,
+            fingerprints=[descriptor_fingerprint(str(file)) for file in files],
             split=arguments.split,
             cache=arguments.out / "hpatches-cache",
             pairs=arguments.pairs,
-            track=tracker(bars),
+            on_progress=on_progress,
         )
     found = {
         float(one.config.loss_setting("alpha")): {

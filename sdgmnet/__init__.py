@@ -1,4 +1,4 @@
-"""SDGMNet: local image descriptors that anyone can train, measure and use."""
+"""SDGMNet: local image descriptors to use, train and evaluate."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PatchSet", "SDGMLoss", "SDGMNet", "__version__", "describe", "describe_patches", "fpr_at_recall", "match"]
 
-# Imported when they are first asked for: torch takes seconds, which neither help nor a step of COLMAP should wait for.
+# Imported on first access: torch takes seconds to load, and neither --help nor the COLMAP steps need it.
 _PLACES = {
     "PatchSet": "sdgmnet.data.patchset",
     "SDGMLoss": "sdgmnet.loss.sdgm",

@@ -1,14 +1,22 @@
-"""The command line: one function a command. Bad input ends in one sentence and exit code 2, never in a traceback."""
+"""The command line. A command is a function of the remaining words; bad input ends in one sentence and exit code 2.
+
+`python -m reproduce` and `python -m bench` share `main` with their own commands.
+"""
 
 import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
+from sdgmnet.benchmarks import BENCHMARKS
 from sdgmnet.errors import InputError, Stopped
+from sdgmnet.version import __version__
+
+HELP = ("-h", "--help")
+MULTI_PROCESS = ("train", "describe")  # what torchrun may start
 
 
 class Command(NamedTuple):
@@ -16,54 +24,51 @@ class Command(NamedTuple):
     summary: str
 
 
-SHARED_BY_RANKS = ("train", "describe")  # what torchrun may start
-
 COMMANDS: dict[str, Command] = {
     "demo": Command(
         "sdgmnet.commands.demo:main",
-        "Match a pair of images, then train for a few minutes and look at what was learned.",
+        "Match a pair of images, then train an encoder for a few minutes.",
     ),
-    "describe": Command("sdgmnet.commands.describe:main", "Keypoints and descriptors of images, as an h5 file."),
-    "match": Command("sdgmnet.commands.match:main", "Match two images and draw it, or all pairs of a folder."),
+    "describe": Command(
+        "sdgmnet.commands.describe:main",
+        "Detect keypoints and compute descriptors of images; write an h5 file.",
+    ),
+    "match": Command(
+        "sdgmnet.commands.match:main",
+        "Match two images and draw the matches, or match all pairs of a folder.",
+    ),
     "reconstruct": Command(
-        "sdgmnet.commands.reconstruct:main", "A 3-D model of what photos show, as a COLMAP workspace."
+        "sdgmnet.commands.reconstruct:main",
+        "Reconstruct a 3-D model from photos; write a COLMAP workspace.",
     ),
-    "train": Command("sdgmnet.commands.train:main", "Train a descriptor: Algorithm 1 with the paper's settings."),
-    "evaluate phototour": Command(
-        "sdgmnet.commands.evaluate:phototour", "FPR@95 on labelled pairs of patches (Table 1)."
+    "train": Command(
+        "sdgmnet.commands.train:main",
+        "Train a descriptor: SDGMNet with the paper's settings, or another loss.",
     ),
-    "evaluate matching": Command(
-        "sdgmnet.commands.evaluate_matching:main",
-        "Matching of whole images with known homographies (Fig. 5, MMA, homographies).",
-    ),
-    "evaluate hpatches": Command(
-        "sdgmnet.commands.evaluate_hpatches:main",
-        "HPatches: patch verification, image matching, patch retrieval (Fig. 4).",
-    ),
-    "evaluate reconstruction": Command(
-        "sdgmnet.commands.evaluate_reconstruction:main",
-        "What COLMAP reconstructs from each descriptor's matches (Table 5).",
-    ),
+    **{f"evaluate {name}": Command(*benchmark) for name, benchmark in BENCHMARKS.items()},
     "data phototour": Command(
-        "sdgmnet.commands.data:phototour", "UBC PhotoTour: convert original folders, or fetch them."
+        "sdgmnet.commands.data:phototour",
+        "Convert the UBC PhotoTour data set to PatchSets, or download it.",
     ),
     "data photos": Command(
-        "sdgmnet.commands.data:photos", "Own photos: reconstruct each scene and cut the patches of its points."
+        "sdgmnet.commands.data:photos",
+        "Make PatchSets from your own photos: reconstruct each scene and cut the patches of its points.",
     ),
     "data views": Command(
-        "sdgmnet.commands.data_views:main", "Any images: synthetic views of them, with perfect labels."
+        "sdgmnet.commands.data_views:main",
+        "Make PatchSets from any images by synthetic views of them.",
     ),
     "data hpatches": Command(
         "sdgmnet.commands.data_hpatches:main",
-        "Image sequences with homographies: strips of patches as HPatches has them.",
+        "Cut HPatches strips from image sequences with homographies.",
     ),
     "data pairs": Command("sdgmnet.commands.data:pairs", "Draw balanced test pairs for PatchSets."),
-    "data demo": Command("sdgmnet.commands.data:demo", "Write the embedded patch sets to disk."),
-    "data export": Command("sdgmnet.commands.data:export", "Write a PatchSet as an original PhotoTour folder."),
-    "export onnx": Command("sdgmnet.commands.export:onnx", "Write weights as ONNX, for programs without torch."),
+    "data demo": Command("sdgmnet.commands.data:demo", "Write the embedded demo PatchSets to disk."),
+    "data export": Command("sdgmnet.commands.data:export", "Write a PatchSet in the original PhotoTour format."),
+    "export onnx": Command("sdgmnet.commands.export:onnx", "Export weights to ONNX, for use without torch."),
     "export weights": Command(
         "sdgmnet.commands.export:weights",
-        "Write weights to share: one file or a Hugging Face folder, in half precision.",
+        "Export weights to share: one file or a Hugging Face folder, in half precision.",
     ),
 }
 
@@ -82,70 +87,80 @@ def main(
     except KeyboardInterrupt:
         return fail("interrupted.", 130)
     except MemoryError as error:
-        return fail(f"there is not enough memory ({str(error) or 'for what the input needs'}).", 2)
+        return fail(f"out of memory ({str(error) or 'the input is too large'}).", 2)
     except BrokenPipeError:
         return 0
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return fail(
-                f"the disk is full while writing {error.filename or 'a file'}: free some space and run again.", 2
-            )
+            target = error.filename or "a file"
+            return fail(f"the disk is full while writing {target}: free some space and run the command again.", 2)
         if error.filename is not None:
             return fail(f"{error.filename}: {error.strerror}.", 2)
         raise
 
 
 def dispatch(words: list[str], commands: Mapping[str, Command], program: str) -> int:
-    if not words or words[0] in ("-h", "--help"):
+    if not words or words[0] in HELP:
         print(overview(commands, program))
         return 0
     if words[0] == "--version":
-        from sdgmnet.version import __version__
-
         print(__version__)
         return 0
     for length in (2, 1):
         name = " ".join(words[:length])
         if name in commands and len(words) >= length:
-            _require_one_process(name)
-            module, function = commands[name].place.split(":")
-            call: Callable[[list[str]], int | None] = getattr(import_module(module), function)
-            return call(words[length:]) or 0
-    group = [name for name in commands if name.startswith(f"{words[0]} ")]
-    if group:
-        asked_for_help = len(words) > 1 and words[1] in ("-h", "--help")
-        print(
-            overview({name: commands[name] for name in group}, program),
-            file=sys.stdout if asked_for_help else sys.stderr,
-        )
-        if len(words) > 1 and not asked_for_help:
-            near = [name for name in group if name.startswith(f"{words[0]} {words[1]}")]
-            meant = f"; did you mean {' or '.join(near)}?" if near else ": these are all that begin so."
-            raise InputError(f"there is no command '{words[0]} {words[1]}'{meant}")
-        return 0 if asked_for_help else 2
-    raise InputError(f"there is no command {words[0]!r}; {program} --help lists them.")
+            require_one_process(name)
+            return call(name, commands[name], words[length:])
+    group = {name: command for name, command in commands.items() if name.startswith(f"{words[0]} ")}
+    if not group:
+        raise InputError(f"there is no command {words[0]!r}{similar(words[0], commands, program)}")
+    if len(words) == 1:
+        print(overview(group, program), file=sys.stderr)
+        return 2
+    if words[1] in HELP:
+        print(overview(group, program))
+        return 0
+    name = " ".join(words[:2])
+    raise InputError(f"there is no command {name!r}{similar(name, group, f'{program} {words[0]}')}")
 
 
-def _require_one_process(name: str) -> None:
+def call(name: str, command: Command, words: list[str]) -> int:
+    module, function_name = command.place.split(":")
+    function = getattr(import_module(module), function_name)
+    if function_name == "run":  # a benchmark that leaves its options to us
+        from sdgmnet.commands.evaluate import run_benchmark
+
+        run_benchmark(name.removeprefix("evaluate "), function, words)
+        return 0
+    return function(words) or 0
+
+
+def similar(name: str, commands: Mapping[str, Command], program: str) -> str:
+    """The end of an error message: commands that start with the name, or are spelt nearly like it, or the way to the list."""
+    from difflib import get_close_matches
+
+    near = [one for one in commands if one.startswith(name)] or get_close_matches(name, commands, n=3)
+    return f"; did you mean {' or '.join(near)}?" if near else f"; {program} --help lists all commands."
+
+
+def require_one_process(name: str) -> None:
     """Several processes of any other command would do the same work and write the same files."""
-    if name in SHARED_BY_RANKS or "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
+    if name in MULTI_PROCESS or "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
         return
     if os.environ.get("RANK", "0") != "0":
-        time.sleep(2)  # torchrun ends all ranks as soon as one has ended: the first must have spoken
+        time.sleep(2)  # torchrun kills all ranks as soon as one has ended: rank 0 prints the error first
         raise Stopped
-    names = " and ".join(SHARED_BY_RANKS)
-    raise InputError(f"sdgmnet {name} runs in one process: torchrun is for {names}.")
+    raise InputError(f"sdgmnet {name} runs in one process: use torchrun only for {' and '.join(MULTI_PROCESS)}.")
 
 
 def overview(commands: Mapping[str, Command], program: str) -> str:
     width = max(len(name) for name in commands)
     lines = [f"  {name:{width}}  {command.summary}" for name, command in commands.items()]
-    return "\n".join(
-        [f"usage: {program} COMMAND [OPTIONS]", "", *lines, "", f"{program} COMMAND --help explains a command."]
-    )
+    head, foot = f"usage: {program} COMMAND [OPTIONS]", f"{program} COMMAND --help shows the options of a command."
+    return "\n".join([head, "", *lines, "", foot])
 
 
 def fail(sentence: str, code: int) -> int:
-    if sentence:  # of several ranks, often only the first has something to say
+    if sentence:  # of several ranks, most have nothing to print
         print(f"sdgmnet: {sentence}", file=sys.stderr)
     return code

@@ -1,6 +1,6 @@
 """Descriptors by name, in one grammar: `[label=]spec`. `DESCRIPTORS` lists every form of a spec and what loads it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +173,18 @@ def load_descriptor(descriptor: "DescriptorLike") -> Descriptor:
     load = DESCRIPTORS.get(form, load_weights)
     loaded = load(spec.partition(":")[2] if ":" in form else spec)
     return loaded._replace(label=label) if label else loaded
+
+
+def load_descriptors(texts: Sequence[str], *, unique_labels: bool = True) -> list[Descriptor]:
+    """At least one descriptor. By default each needs its own label, which identifies its rows in tables."""
+    if not texts:
+        raise InputError(f"give at least one descriptor: {accepted_forms()}.")
+    descriptors = [load_descriptor(text) for text in texts]
+    labels = [one.label for one in descriptors]
+    repeated = sorted({label for label in labels if labels.count(label) > 1})
+    if unique_labels and repeated:
+        raise InputError(f"two descriptors have the label {repeated[0]!r}: give labels, as in one=... two=...")
+    return descriptors
 
 
 def form_of(spec: str) -> str | None:

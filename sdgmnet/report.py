@@ -6,7 +6,8 @@ Tables and JSON go to stdout. Progress bars and remarks go to stderr, so that st
 import base64
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from html import escape as escape_html
 from pathlib import Path
@@ -32,8 +33,8 @@ from sdgmnet.storage import write_json, write_text
 Item = TypeVar("Item")
 
 # Options that every command spells the same way.
-Out = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
-OptionalOut = Annotated[Path | None, tyro.conf.arg(aliases=["-o"])]
+Out = Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
+OptionalOut = Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 # Library functions report progress by calling on_progress(stage, done, total).
@@ -85,6 +86,10 @@ def print_sections(sections: Sequence[Section]) -> None:
         print_table(section.header, section.rows, section.heading)
         if section.text:
             print(section.text, end="\n\n")
+
+
+def percent(fraction: float | None) -> str:
+    return "-" if fraction is None else f"{100 * fraction:.2f}"
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -147,25 +152,15 @@ def no_progress(stage: str, done: int, total: int) -> None:
 def track(
     items: Iterable[Item], stage: str, on_progress: OnProgress = no_progress, total: int | None = None
 ) -> Iterator[Item]:
-    """Yield the items and report progress after each; `total` for items that have no length."""
-    count = len(items) if total is None else total  # type: ignore[arg-type]
-    on_progress(stage, 0, count)
+    """Yield the items and report progress, at most ten times per second; `total` for items that have no length."""
+    total = len(items) if isinstance(items, Sized) else total or 0
+    on_progress(stage, 0, total)
+    reported = time.monotonic()
     for done, item in enumerate(items, start=1):
         yield item
-        on_progress(stage, done, count)
-
-
-def tracker(bars: Progress) -> Callable[[Iterable[Any], str, int], Iterator[Any]]:
-    """For a loop inside a loop: passes an iterable on and shows a bar for it while it lasts."""
-
-    def track(iterable: Iterable[Any], doing: str, total: int) -> Iterator[Any]:
-        bar = bars.add_task(doing, total=total)
-        for one in iterable:
-            yield one
-            bars.advance(bar)
-        bars.remove_task(bar)
-
-    return track
+        if done == total or time.monotonic() - reported > 0.1:
+            on_progress(stage, done, total)
+            reported = time.monotonic()
 
 
 def write_page(path: Path | str, title: str, sections: Sequence[Section]) -> None:

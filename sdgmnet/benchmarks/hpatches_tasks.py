@@ -1,11 +1,11 @@
-"""The three tasks of HPatches on descriptors: verification, matching, retrieval, as the official Python code counts.
+"""The three tasks of HPatches on descriptors: verification, matching, retrieval, with the numbers of the official Python code.
 
-Equal distances keep the official order, that of the lists. Verification compares distances in float32, as scipy gives
-them there to the official code, the other tasks in float64. Nothing is sorted but the distances of verification: elsewhere
-it is counted how many are nearer.
+Equal distances keep the order of the official lists. Verification compares float32 distances, as scipy returns them to the
+official code; the other tasks compare float64. Only the distances of verification are sorted: the other tasks count how many
+are nearer.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,22 +17,20 @@ from sdgmnet.metrics import average_precision, average_precision_of_ranks
 from sdgmnet.native.nearest import count_closer, nearest, pair_distances
 
 POOLS = (100, 500, 1000, 5000, 10_000, 15_000, 20_000)
-IMBALANCE = 0.2  # of the positives count in the imbalanced protocol
-
-Track = Callable[[Iterable[int]], Iterable[int]]
+IMBALANCE = 0.2  # share of the positives in the imbalanced protocol
 
 
 class Descriptors(NamedTuple):
-    """Of several sequences: each has its 16 types after each other, each type its patches."""
+    """Of several sequences, sequence after sequence; each has its 16 types, each type its patches."""
 
     names: tuple[str, ...]
-    counts: np.ndarray  # (S,) patches of a sequence
-    starts: np.ndarray  # (S,) its first row
+    counts: np.ndarray  # (S,) patches per sequence
+    starts: np.ndarray  # (S,) first row of a sequence
     rows: np.ndarray  # (sum of 16 counts, D) float32
 
     @staticmethod
     def gather(named: Iterable[tuple[str, np.ndarray]], counts: Iterable[int]) -> "Descriptors":
-        """From name, (16, N, D) a sequence, and their N."""
+        """From name and (16, N, D) of each sequence, and the N of all."""
         each, starts = counts_and_starts(list(counts))
         names: list[str] = []
         rows = np.empty((0, 0), dtype=np.float32)
@@ -65,17 +63,17 @@ class MatchingScore(NamedTuple):
     noise: str
     image: int  # 1 to 5
     ap: float
-    success: float  # share of patches whose nearest is theirs
+    success: float  # share of patches whose nearest neighbour is correct
 
 
 class RetrievalScore(NamedTuple):
     noise: str
-    pool: int  # entries of the list, the five positives among them; more than there are means all
+    pool: int  # length of the list with its five positives, at most; there may be fewer distractors
     ap: float
 
 
 def type_number(noise: int, image: np.ndarray | int) -> np.ndarray:
-    """Image 0 is the reference whatever the noise."""
+    """Index into TYPES. Image 0 is the reference whatever the noise."""
     return np.where(np.asarray(image) == 0, 0, noise * OTHERS + np.asarray(image))
 
 
@@ -99,14 +97,14 @@ def sorted_precision(positive: np.ndarray, negative: np.ndarray) -> float:
 
 
 def sorted_auc(positive: np.ndarray, negative: np.ndarray) -> float:
-    """Share of positive and negative distances of which the positive is smaller."""
+    """Share of pairs of a positive and a negative distance in which the positive is smaller."""
     if len(positive) == 0 or len(negative) == 0:
         return 0.0
     return float(np.searchsorted(positive, negative, "left").sum() / (len(positive) * len(negative)))
 
 
 def noise_distances(descriptors: Descriptors, pairs: np.ndarray, noise: int) -> np.ndarray:
-    """(P,) float32 of pairs (P, 6) of sequence, image, patch, twice."""
+    """Distances (P,) float32 of pairs (P, 6): sequence, image, patch of the first and of the second."""
     first, second = (
         descriptors.numbers(pairs[:, k], type_number(noise, pairs[:, k + 1]), pairs[:, k + 2]) for k in (0, 3)
     )
@@ -117,9 +115,12 @@ def noise_distances(descriptors: Descriptors, pairs: np.ndarray, noise: int) -> 
     return found
 
 
-def matching(descriptors: Descriptors, track: Track = iter) -> Iterator[MatchingScore]:
-    """Each reference patch's nearest in the other image, without ratio test or mutual check."""
-    for sequence in track(range(len(descriptors.names))):
+def matching(descriptors: Descriptors, sequences: Iterable[int] | None = None) -> Iterator[MatchingScore]:
+    """Nearest neighbours of the reference patches in each other image, without ratio test or mutual check.
+
+    sequences: all indices, for a caller that counts them.
+    """
+    for sequence in range(len(descriptors.names)) if sequences is None else sequences:
         reference = descriptors.of(sequence, 0)
         for number, noise in enumerate(NOISES):
             for image in range(1, OTHERS + 1):
@@ -130,12 +131,14 @@ def matching(descriptors: Descriptors, track: Track = iter) -> Iterator[Matching
                 yield MatchingScore(descriptors.names[sequence], noise, image, ap, float(right.mean()))
 
 
-def retrieval(descriptors: Descriptors, task: Retrieval, track: Track = iter) -> Iterator[RetrievalScore]:
+def retrieval(
+    descriptors: Descriptors, task: Retrieval, sequences: Iterable[int] | None = None
+) -> Iterator[RetrievalScore]:
     """Five positives among distractors of other sequences: average precision over the first entries of the list."""
     scores = np.zeros((len(NOISES), len(POOLS)))
     places = task.distractors
     pool = descriptors.rows[descriptors.numbers(places[:, 0], np.zeros(len(places), dtype=np.int64), places[:, 1])]
-    for sequence in track(range(len(descriptors.names))):
+    for sequence in range(len(descriptors.names)) if sequences is None else sequences:
         patches = task.queries[task.queries[:, 0] == sequence, 1]
         query = descriptors.of(sequence, 0)[patches]
         positives = np.stack([descriptors.of(sequence, kind)[patches] for kind in range(1, len(TYPES))], axis=1)
@@ -148,7 +151,7 @@ def retrieval(descriptors: Descriptors, task: Retrieval, track: Track = iter) ->
 def precision_sums(query: np.ndarray, positives: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Sums (noises, pools) over queries (Q, D) with positives (Q, 15, D) and distractors (R, D) in their order.
 
-    Before a positive come the nearer distractors and the nearer positives.
+    The rank of a positive counts the nearer distractors and the nearer positives.
     """
     each = positives.shape[1]
     places = np.arange(len(query) * each)

@@ -1,177 +1,366 @@
-"""Matching of whole images under known homographies, by four measures from the same keypoints and descriptors.
+"""Matching of whole images under known homographies: image 1 of a sequence with each other image, by four measures.
 
-Found again: how often the nearest descriptor is the right one, where there is a right one (here). The paper's own protocol of
-Fig. 5 (sampled.py). Mutual nearest neighbours (mutual.py), and the homographies that they give (homography.py).
+All descriptors describe the same DoG keypoints. The measures are defined in matching_measures.py.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 
-from sdgmnet.benchmarks.geometry import Size, is_inside, true_places
-from sdgmnet.benchmarks.homography import corner_error
-from sdgmnet.benchmarks.mutual import Mutual, count_mutual
-from sdgmnet.benchmarks.sampled import Sampled, sample
-from sdgmnet.data.sequences import ImageSequence
+from sdgmnet.benchmarks import matching_measures as measures
+from sdgmnet.benchmarks.matching_measures import (
+    MMA_THRESHOLDS,
+    SAMPLE_THRESHOLDS,
+    SAMPLES,
+    SEEDS,
+    SHOWN,
+    Mutual,
+    PlanePair,
+    Sampled,
+    Size,
+)
+from sdgmnet.data.sequences import ImageSequence, read_sequence, sequence_folders
+from sdgmnet.data.synthetic.demo import read_demo
 from sdgmnet.descriptors import Descriptor
-from sdgmnet.features.describe import Features
+from sdgmnet.errors import InputError
+from sdgmnet.features import compact
+from sdgmnet.features.describe import Features, describe_keypoints
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.features.match import match
-from sdgmnet.features.patches import cut_patches
-from sdgmnet.features.verify import verify
+from sdgmnet.features.verify import LEAST, TOLERANCE, verify
+from sdgmnet.report import OnProgress, Section, no_progress
 
-DescribeImage = Callable[[np.ndarray, Keypoints], np.ndarray]
-Value = TypeVar("Value")
+Table = tuple[list[str], list[list[str]]]  # header, rows
 
-KEYPOINTS = 2000  # an image, strongest first
+KEYPOINTS = 2000  # per image, strongest first
 NEAR = 3.0  # pixels
-ROWS = 1024  # of a block of distances: memory stays bounded
-KINDS = {"i_": "illumination", "v_": "viewpoint"}  # by HPatches' names
+KINDS = {"i_": "illumination", "v_": "viewpoint"}  # by the prefix of HPatches' names
+PRINTED_MMA = (1, 3, 5, 10)  # pixels
+ACCURACY_AT = (1, 3, 5)  # pixels, of homographies
+AUC_TO = (3, 5, 10)  # pixels, of homographies
 
 
 class PairScore(NamedTuple):
     sequence: str
     number: int  # of the other image, from 2
-    findable: int  # reference keypoints with a keypoint within NEAR of their true place
-    found: int  # of these, whose nearest descriptor is within NEAR of it
+    findable: int  # reference keypoints with a keypoint within `near` of their true location
+    found: int  # of these, whose nearest descriptor is within `near` of it
     sampled: Sampled
     mutual: Mutual
-    corner_error: float  # pixels, of the homography from mutual matches; infinite where there is none
+    corner_error: float  # pixels, of the homography from mutual matches; infinite if there is none
 
     @property
     def score(self) -> float:
         return self.found / self.findable if self.findable else 0.0
 
 
+Results = Mapping[str, Sequence[PairScore]]  # by label
+
+
 class View(NamedTuple):
-    """An image: all its keypoints, strongest first, and what each describing function makes of them."""
+    """An image with all its keypoints, strongest first, and their descriptors (N, D) by label."""
 
     size: Size
     keypoints: Keypoints
-    descriptors: list[np.ndarray]  # (N, D) each
+    descriptors: dict[str, np.ndarray]
+
+    def strongest(self, label: str, count: int) -> Features:
+        keypoints = Keypoints(*(column[:count] for column in self.keypoints))
+        return Features(keypoints, self.descriptors[label][:count], self.size)
 
 
 def run(
-    describe: DescribeImage, sequences: Sequence[ImageSequence], keypoints: int = KEYPOINTS, near: float = NEAR
-) -> Iterator[PairScore]:
-    """Scores of one describing function, a pair of images at a time."""
-    for sequence in sequences:
-        yield from compare([describe], sequence, keypoints, near)[0]
+    describe_fn: Callable[[np.ndarray, Keypoints], np.ndarray],
+    sequences: Sequence[ImageSequence],
+    keypoints: int = KEYPOINTS,
+    near: float = NEAR,
+) -> list[PairScore]:
+    """Scores of one function from a gray image and its keypoints to descriptors (N, D)."""
+    describe = describer([Descriptor("descriptor", lambda patches: patches, describe_at_keypoints=describe_fn)])
+    scores = [score_sequence(describe, sequence, keypoints, near) for sequence in sequences]
+    return [pair for of_sequence in scores for pair in of_sequence["descriptor"]]
 
 
 def compare(
-    describes: Sequence[DescribeImage],
-    sequence: ImageSequence,
+    descriptors: Sequence[Descriptor],
+    sequences: Sequence[ImageSequence],
+    *,
     keypoints: int = KEYPOINTS,
     near: float = NEAR,
-    advance: Callable[[], object] = lambda: None,
-) -> list[list[PairScore]]:
-    """Scores of the pairs of one sequence, a list for each describing function.
+    with_compact: bool = False,
+    on_progress: OnProgress = no_progress,
+) -> tuple[dict[str, list[PairScore]], list[str]]:
+    """Scores of all pairs by label, and an error message per sequence that failed and is left out.
 
-    Keypoints are found once for all functions, and two images are held at a time. The paper's protocol takes all keypoints,
-    the other measures the strongest of them. `advance` is called after each image.
+    with_compact: evaluate each descriptor also in uint8, and with PCA to 64 dimensions in uint8.
     """
-    results: list[list[PairScore]] = [[] for _ in describes]
-    reference = look(sequence.reference, describes)
-    advance()
+    describe = describer(descriptors, with_compact)
+    results: dict[str, list[PairScore]] = {}
+    errors: list[str] = []
+    images, total = 0, sum(1 + len(one.others) for one in sequences)
+    for sequence in sequences:
+
+        def count_image(done: int, before: int = images) -> None:
+            on_progress("matching images", before + done, total)
+
+        count_image(0)
+        try:
+            for label, scores in score_sequence(describe, sequence, keypoints, near, count_image).items():
+                results.setdefault(label, []).extend(scores)
+        except (InputError, cv2.error) as error:
+            errors.append(f"{sequence.name}: {' '.join(str(error).split())}")
+        images += 1 + len(sequence.others)
+    on_progress("matching images", total, total)
+    return results, errors
+
+
+def read_sequences(root: Path, names: Sequence[str] = ()) -> tuple[list[ImageSequence], list[str]]:
+    """The sequences of these names, or all; and an error message per sequence that cannot be read."""
+    folders = sequence_folders(root)
+    if unknown := sorted(set(names) - {folder.name for folder in folders}):
+        raise InputError(f"{root} holds no sequence named {', '.join(unknown)}.")
+    sequences, errors = [], []
+    for folder in folders:
+        if not names or folder.name in names:
+            try:
+                sequences.append(read_sequence(folder))
+            except InputError as error:
+                errors.append(str(error))
+    return sequences, errors
+
+
+def describer(
+    descriptors: Sequence[Descriptor], with_compact: bool = False
+) -> Callable[[np.ndarray, Keypoints], dict[str, np.ndarray]]:
+    """A function from an image and its keypoints to descriptors by label."""
+    projections = {
+        one.label: compact.fit_projection(compact.unit(one.describe(read_demo()[0].patches)))
+        for one in (descriptors if with_compact else ())
+    }
+
+    def describe(image: np.ndarray, keypoints: Keypoints) -> dict[str, np.ndarray]:
+        described = {one.label: describe_keypoints(image, keypoints, one).descriptors for one in descriptors}
+        for label, projection in projections.items():
+            unit = compact.unit(described[label])
+            described[f"{label}, uint8"] = compact.to_bytes(unit)
+            described[f"{label}, PCA 64, uint8"] = compact.to_bytes(compact.project(projection, unit))
+        return described
+
+    return describe
+
+
+def score_sequence(
+    describe: Callable[[np.ndarray, Keypoints], dict[str, np.ndarray]],
+    sequence: ImageSequence,
+    keypoints: int,
+    near: float,
+    count_image: Callable[[int], None] = lambda done: None,
+) -> dict[str, list[PairScore]]:
+    """Scores of the pairs of one sequence by label. Two images are held in memory at a time."""
+
+    def view(path: Path) -> View:
+        image = read_gray(path)
+        detected = detect(image)
+        return View((image.shape[1], image.shape[0]), detected, describe(image, detected))
+
+    reference = view(sequence.reference)
+    count_image(1)
+    results: dict[str, list[PairScore]] = {label: [] for label in reference.descriptors}
     for number, (path, homography) in enumerate(zip(sequence.others, sequence.homographies, strict=True), start=2):
-        other = look(path, describes)
-        for which, scores in enumerate(results):
-            scores.append(judge(sequence.name, number, homography, reference, other, which, keypoints, near))
-        advance()
+        other = view(path)
+        for label, scores in results.items():
+            score = score_pair(homography, reference, other, label, keypoints, near)
+            scores.append(score._replace(sequence=sequence.name, number=number))
+        count_image(number)
     return results
 
 
-def look(path: Path, describes: Sequence[DescribeImage]) -> View:
-    image = read_gray(path)
-    keypoints = detect(image)
-    size = image.shape[1], image.shape[0]
-    return View(size, keypoints, [np.asarray(describe(image, keypoints)) for describe in describes])
-
-
-def judge(
-    name: str,
-    number: int,
-    homography: np.ndarray,
-    reference: View,
-    other: View,
-    which: int,
-    keypoints: int,
-    near: float,
+def score_pair(
+    homography: np.ndarray, reference: View, other: View, label: str, keypoints: int, near: float
 ) -> PairScore:
-    """All measures of one pair of images by the describing function `which`."""
-    wanted = true_places(homography, reference.keypoints.xy, reference.size)
-    back = true_places(np.linalg.inv(homography), other.keypoints.xy, other.size)
-    in_other, in_reference = is_inside(wanted, other.size), is_inside(back, reference.size)
-    descriptors, others, places = reference.descriptors[which], other.descriptors[which], other.keypoints.xy
-    sampled = sample(reference.keypoints.xy, wanted, in_other, descriptors, places, others)
-    # From here on, the strongest keypoints alone.
-    first, second = (
-        Features(Keypoints(*(column[:keypoints] for column in view.keypoints)), described[:keypoints], view.size)
-        for view, described in ((reference, descriptors), (other, others))
-    )
-    wanted, places, in_other, in_reference = (rows[:keypoints] for rows in (wanted, places, in_other, in_reference))
-    findable, found = count_found(wanted, places, first.descriptors, second.descriptors, near)
+    """All measures of one pair of images. The paper's protocol takes all keypoints, the other measures the strongest."""
+    pair = PlanePair.under(homography, reference.keypoints.xy, other.keypoints.xy, (reference.size, other.size))
+    sampled = measures.sample(pair, reference.descriptors[label], other.descriptors[label])
+    pair = pair.strongest(keypoints)
+    first, second = (view.strongest(label, keypoints) for view in (reference, other))
+    findable, found = measures.count_found(pair, first.descriptors, second.descriptors, near)
     matches = match(first, second)
-    mutual = count_mutual(matches.pairs, wanted, places, in_other, in_reference, near)
+    mutual = measures.count_mutual(pair, matches.pairs, near)
     estimate = verify(first, second, matches, "homography").matrix
-    error = corner_error(estimate, homography, reference.size)
-    return PairScore(name, number, findable, found, sampled, mutual, error)
-
-
-def count_found(
-    wanted: np.ndarray, places: np.ndarray, descriptors: np.ndarray, others: np.ndarray, near: float
-) -> tuple[int, int]:
-    """Of keypoints wanted (N, 2) at true places: how many have one of `places` (M, 2) there, and how many find it.
-
-    descriptors (N, D) of the wanted ones, others (M, D): the nearest neighbour decides, without ratio test.
-    """
-    if not len(wanted) or not len(places):
-        return 0, 0
-    nearest = match(descriptors, others, mutual=False).pairs[:, 1]
-    found = np.linalg.norm(wanted - places[nearest], axis=1) <= near
-    findable = np.zeros(len(wanted), dtype=bool)
-    for start in range(0, len(wanted), ROWS):
-        rows = wanted[start : start + ROWS]
-        findable[start : start + ROWS] = np.linalg.norm(rows[:, None] - places[None], axis=2).min(axis=1) <= near
-    return int(findable.sum()), int(found.sum())
-
-
-def describe_image(contender: Descriptor) -> DescribeImage:
-    """SIFT has its own way with images; whatever describes patches gets those of side 12 sigma."""
-    if contender.describe_at_keypoints is not None:
-        return contender.describe_at_keypoints
-    return lambda image, keypoints: contender.describe(cut_patches(image, keypoints))
-
-
-def table(labels: Sequence[str], results: Sequence[Sequence[PairScore]]) -> tuple[list[str], list[list[str]]]:
-    """Score by sequence and their mean, one line a descriptor."""
-    names = list(dict.fromkeys(pair.sequence for pair in results[0]))
-    body = []
-    for label, pairs in zip(labels, results, strict=True):
-        scores = sequence_scores(pairs)
-        body.append([label, *(f"{scores[name]:.3f}" for name in names), f"{np.mean(list(scores.values())):.3f}"])
-    return ["descriptor", *names, "mean"], body
+    error = measures.corner_error(estimate, homography, reference.size)
+    return PairScore("", 2, findable, found, sampled, mutual, error)
 
 
 def sequence_scores(pairs: Sequence[PairScore]) -> dict[str, float]:
-    """Mean over the pairs of each sequence."""
+    """Mean score over the pairs of each sequence."""
     names = dict.fromkeys(pair.sequence for pair in pairs)
     return {name: float(np.mean([pair.score for pair in pairs if pair.sequence == name])) for name in names}
 
 
-def by_kind(pairs: Sequence[PairScore], value: Callable[[PairScore], Value]) -> dict[str, list[Value]]:
-    """A value of each pair, apart for light, viewpoint and what says neither; and "all" where there is more than one kind."""
-    kinds = {
-        kind: [value(pair) for pair in pairs if kind_of(pair.sequence) == kind]
-        for kind in (*KINDS.values(), "unlabelled")
+def by_kind(pairs: Sequence[PairScore]) -> dict[str, Sequence[PairScore]]:
+    """Pairs of illumination, viewpoint and unlabelled sequences; and "all" if there is more than one kind."""
+    kinds: dict[str, Sequence[PairScore]] = {}
+    for kind in (*KINDS.values(), "unlabelled"):
+        if of_kind := [pair for pair in pairs if KINDS.get(pair.sequence[:2], "unlabelled") == kind]:
+            kinds[kind] = of_kind
+    return kinds if len(kinds) == 1 else {**kinds, "all": pairs}
+
+
+def hardest_pairs(results: Results, count: int) -> list[int]:
+    """Indices of the pairs that Fig. 5 shows, hardest first.
+
+    Of each sequence the pair with the fewest correct matches of the first draw, on average over the descriptors; of these the
+    `count` lowest. Pairs without any correct match are skipped.
+    """
+    lists = list(results.values())
+    names = [pair.sequence for pair in lists[0]]
+    means = [float(np.mean([pairs[i].sampled.correct[0][SHOWN] for pairs in lists])) for i in range(len(names))]
+    ranked = sorted((i for i, mean in enumerate(means) if mean > 0), key=lambda i: means[i])
+    hardest: dict[str, int] = {}
+    for i in ranked:
+        hardest.setdefault(names[i], i)
+    return list(hardest.values())[:count]
+
+
+def sections(results: Results, keypoints: int, near: float) -> list[Section]:
+    """One table per measure."""
+    strongest = f"the {keypoints} strongest DoG keypoints of each image"
+    return [
+        Section(
+            f"Matching score ({keypoints} keypoints, {near:g} px)",
+            f"Of {strongest}: reference keypoints with a keypoint of the other image within {near:g} px of their true "
+            "location, and the share of them whose nearest descriptor is there, without ratio test. Mean over the pairs of a "
+            "sequence.",
+            *score_table(results),
+        ),
+        Section(
+            f"{SAMPLES} random keypoints against all (the paper's Fig. 5)",
+            f"{SAMPLES} random DoG keypoints of the reference whose true location is inside the other image, or all if there "
+            "are fewer; nearest of all keypoints of the other image, without ratio test. Matches within so many pixels of the "
+            f"true location, mean over pairs and {len(SEEDS)} draws. Pairs with fewer than {LEAST['homography']} matches "
+            f"within {SAMPLE_THRESHOLDS[SHOWN]:g} px give no homography.",
+            *sampled_table(results),
+        ),
+        Section(
+            "Mean matching accuracy of mutual nearest neighbours",
+            f"Of {strongest}. MMA: share of matches within so many pixels, mean over pairs; 0 for a pair without matches. "
+            "M.S. (matching score): correct matches over the keypoints in the region that both images show, of the image that "
+            "has fewer there.",
+            *accuracy_table(results, near),
+        ),
+        Section(
+            "Homographies from these matches",
+            f"Estimated by OpenCV's USAC (MAGSAC++, {TOLERANCE['homography']:g} px), images at full size. Error: mean distance "
+            "of the reference's four corners from their true locations. Share of pairs within so many pixels, and the area "
+            "under that share from 0 to so many pixels. Failed estimates have infinite error.",
+            *homography_table(results),
+        ),
+    ]
+
+
+def score_table(results: Results) -> Table:
+    names = list(dict.fromkeys(pair.sequence for pair in next(iter(results.values()))))
+    rows = []
+    for label, pairs in results.items():
+        scores = sequence_scores(pairs)
+        rows.append([label, *(f"{scores[name]:.3f}" for name in names), f"{np.mean(list(scores.values())):.3f}"])
+    return ["descriptor", *names, "mean"], rows
+
+
+def sampled_table(results: Results) -> Table:
+    """Means over pairs and draws, and in how many pairs too few are correct for a homography."""
+    least = LEAST["homography"]
+    correct = [f"correct, {near:g} px" for near in SAMPLE_THRESHOLDS]
+    header = ["descriptor", *correct, f"share, {SAMPLE_THRESHOLDS[SHOWN]:g} px (%)", f"pairs below {least}"]
+    rows = []
+    for label, pairs in results.items():
+        scores = [pair.sampled for pair in pairs]
+        share = np.mean([one.mean(SHOWN) / one.drawn if one.drawn else 0.0 for one in scores])
+        few = sum(one.mean(SHOWN) < least for one in scores)
+        rows.append(
+            [label, *(f"{mean:.1f}" for mean in sampled_means(pairs)), f"{100 * share:.1f}", f"{few} of {len(pairs)}"]
+        )
+    return header, rows
+
+
+def sampled_means(pairs: Sequence[PairScore]) -> list[float]:
+    """Correct matches within each of SAMPLE_THRESHOLDS, mean over pairs and draws."""
+    return [float(np.mean([pair.sampled.mean(k) for pair in pairs])) for k in range(len(SAMPLE_THRESHOLDS))]
+
+
+def accuracy_table(results: Results, near: float) -> Table:
+    """A row per descriptor and kind of sequence."""
+    each = [f"MMA {threshold} px" for threshold in PRINTED_MMA]
+    mean = f"MMA {MMA_THRESHOLDS[0]}-{MMA_THRESHOLDS[-1]} px"
+    rows = []
+    for label, pairs in results.items():
+        for kind, of_kind in by_kind(pairs).items():
+            scores = [pair.mutual for pair in of_kind]
+            mma = measures.mean_accuracy(scores)
+            numbers = [*(mma[MMA_THRESHOLDS.index(one)] for one in PRINTED_MMA), np.mean(mma)]
+            numbers.append(np.mean([one.score for one in scores]))
+            matches = f"{np.mean([one.matches for one in scores]):.0f}"
+            rows.append([label, kind, str(len(scores)), *(f"{number:.3f}" for number in numbers), matches])
+    return ["descriptor", "sequences", "pairs", *each, mean, f"M.S. {near:g} px", "matches"], rows
+
+
+def homography_table(results: Results) -> Table:
+    """A row per descriptor and kind of sequence."""
+    within, auc = [f"within {one} px" for one in ACCURACY_AT], [f"AUC {one} px" for one in AUC_TO]
+    rows = []
+    for label, pairs in results.items():
+        for kind, of_kind in by_kind(pairs).items():
+            errors = [pair.corner_error for pair in of_kind]
+            numbers = [measures.share_within(errors, one) for one in ACCURACY_AT]
+            numbers += [measures.error_auc(errors, one) for one in AUC_TO]
+            failed = str(int(np.isinf(errors).sum()))
+            rows.append([label, kind, str(len(errors)), *(f"{number:.3f}" for number in numbers), failed])
+    return ["descriptor", "sequences", "pairs", *within, *auc, "failed"], rows
+
+
+def content(results: Results, left_out: Sequence[str], keypoints: int, near: float) -> dict[str, Any]:
+    """What results.json holds."""
+    return {
+        "keypoints": keypoints,
+        "near": near,
+        "sampled": {"drawn": SAMPLES, "draws": len(SEEDS), "near": SAMPLE_THRESHOLDS},
+        "left_out": list(left_out),
+        "lines": [
+            {
+                "label": label,
+                "sequences": sequence_scores(pairs),
+                "sampled": sampled_means(pairs),
+                "kinds": {kind: _kind_content(of_kind) for kind, of_kind in by_kind(pairs).items()},
+                "pairs": [_pair_content(pair) for pair in pairs],
+            }
+            for label, pairs in results.items()
+        ],
     }
-    kinds = {kind: values for kind, values in kinds.items() if values}
-    return kinds if len(kinds) == 1 else {**kinds, "all": [value(pair) for pair in pairs]}
 
 
-def kind_of(sequence: str) -> str:
-    return KINDS.get(sequence[:2], "unlabelled")
+def _kind_content(pairs: Sequence[PairScore]) -> dict[str, Any]:
+    errors = [pair.corner_error for pair in pairs]
+    return {
+        "pairs": len(pairs),
+        "mma": measures.mean_accuracy([pair.mutual for pair in pairs]),
+        "matching_score": float(np.mean([pair.mutual.score for pair in pairs])),
+        "matches": float(np.mean([pair.mutual.matches for pair in pairs])),
+        "homography_within": {str(one): measures.share_within(errors, one) for one in ACCURACY_AT},
+        "homography_auc": {str(one): measures.error_auc(errors, one) for one in AUC_TO},
+    }
+
+
+def _pair_content(pair: PairScore) -> dict[str, Any]:
+    return {
+        "sequence": pair.sequence,
+        "number": pair.number,
+        "findable": pair.findable,
+        "found": pair.found,
+        "sampled": {"drawn": pair.sampled.drawn, "correct": pair.sampled.correct},
+        "mutual": {**pair.mutual._asdict(), "score": pair.mutual.score},
+        "corner_error": pair.corner_error if np.isfinite(pair.corner_error) else None,
+    }

@@ -1,23 +1,25 @@
 """UBC PhotoTour: false positive rate at 95 % recall on labelled pairs of patches (Section IV-A, Table 1)."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sdgmnet.data.patchset import PatchSet, scene_of
 from sdgmnet.descriptors import Descriptor
+from sdgmnet.features.sift import SIFT_VARIANT
 from sdgmnet.metrics import fpr_at_recall, pair_distances
+from sdgmnet.report import Section, percent
 
 
 class Row(NamedTuple):
     test: str
     pairs: int
-    fpr95: float | None  # a fraction; None where the descriptor was trained on that set
+    fpr95: float | None  # a fraction; None if the descriptor was trained on that set
 
 
 class Line(NamedTuple):
-    """One descriptor on all sets."""
+    """One descriptor on all test sets."""
 
     label: str
     trained_on: tuple[str, ...]
@@ -31,7 +33,7 @@ def run(
     skip: Sequence[str] = (),
     convention: str = "hardnet",
 ) -> list[Row]:
-    """FPR@95 of one describing function on each set, which must come with test pairs; sets or scenes in `skip` are left out."""
+    """FPR@95 of one describing function on each set with test pairs, but not on sets or scenes named in `skip`."""
     rows = []
     for patchset in patchsets:
         pairs, score = np.asarray(patchset.test_pairs), None
@@ -42,41 +44,50 @@ def run(
     return rows
 
 
-def compare(contenders: Sequence[Descriptor], patchsets: Sequence[PatchSet], convention: str = "hardnet") -> list[Line]:
-    """Every descriptor on every set it was not trained on."""
-    return [
-        Line(
-            one.label,
-            one.trained_on,
-            run(one.describe, patchsets, skip=(*one.trained_on, *one.scenes), convention=convention),
-        )
-        for one in contenders
+def compare(
+    descriptors: Sequence[Descriptor], patchsets: Sequence[PatchSet], convention: str = "hardnet"
+) -> list[Line]:
+    """Every descriptor on every set that it was not trained on."""
+    lines = []
+    for one in descriptors:
+        skip = (*one.trained_on, *one.scenes)
+        lines.append(Line(one.label, one.trained_on, run(one.describe, patchsets, skip=skip, convention=convention)))
+    return lines
+
+
+def table(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
+    """FPR@95 in per cent. A label that occurs several times, for several trainings, also gets its mean over all cells."""
+    tests = [row.test for row in lines[0].rows] if lines else []
+    body = [
+        [line.label, _short(line.trained_on), *(percent(row.fpr95) for row in line.rows), _mean(line.rows)]
+        for line in lines
     ]
+    labels = [line.label for line in lines]
+    for label in dict.fromkeys(labels):
+        if labels.count(label) > 1:
+            rows = [row for line in lines if line.label == label for row in line.rows]
+            body.append([f"{label}, all", "", *("" for _ in tests), _mean(rows)])
+    return ["descriptor", "trained on", *(f"{test} (%)" for test in tests), "mean (%)"], body
 
 
 def _short(names: Sequence[str]) -> str:
     return "-" if not names else "+".join(names) if len(names) <= 3 else f"{len(names)} sets"
 
 
-def table(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
-    """Header and lines in per cent; a label that was trained several times also gets its mean over all cells."""
-    tests = [row.test for row in lines[0].rows] if lines else []
-    body = [
-        [line.label, _short(line.trained_on), *(_percent(row.fpr95) for row in line.rows), _mean(line.rows)]
-        for line in lines
-    ]
-    labels = [line.label for line in lines]
-    for label in dict.fromkeys(labels):
-        if labels.count(label) > 1:
-            everything = [row for line in lines if line.label == label for row in line.rows]
-            body.append([f"{label}, all", "", *("" for _ in tests), _mean(everything)])
-    return ["descriptor", "trained on", *(f"{test} (%)" for test in tests), "mean (%)"], body
-
-
-def _percent(fraction: float | None) -> str:
-    return "-" if fraction is None else f"{100 * fraction:.2f}"
-
-
 def _mean(rows: Sequence[Row]) -> str:
     scores = [row.fpr95 for row in rows if row.fpr95 is not None]
-    return _percent(float(np.mean(scores))) if scores else "-"
+    return percent(float(np.mean(scores)) if scores else None)
+
+
+def section(lines: Sequence[Line]) -> Section:
+    pairs = ", ".join(f"{row.test}: {row.pairs} pairs" for row in lines[0].rows)
+    return Section(f"FPR@95 ({pairs})", "", *table(lines))
+
+
+def content(lines: Sequence[Line], convention: str) -> dict[str, Any]:
+    """What results.json holds."""
+    return {"convention": convention, "sift": SIFT_VARIANT, "lines": lines_content(lines)}
+
+
+def lines_content(lines: Sequence[Line]) -> list[dict[str, Any]]:
+    return [{**line._asdict(), "rows": [row._asdict() for row in line.rows]} for line in lines]

@@ -1,4 +1,4 @@
-"""Matching of a stereo pair whose disparity is known: how many matches there are, and how many are right."""
+"""Matching of a stereo pair with known disparity: how many matches there are, and how many are correct. Used by the demo."""
 
 from typing import NamedTuple
 
@@ -9,36 +9,38 @@ from sdgmnet.descriptors import Descriptor, describe
 from sdgmnet.features.describe import Features
 from sdgmnet.features.match import match
 
-KEYPOINTS = 2000  # an image, strongest first
+KEYPOINTS = 2000  # per image, strongest first
 NEAR = 3.0  # pixels
 
 
 class StereoScore(NamedTuple):
     label: str
-    places: tuple[np.ndarray, np.ndarray]  # (M, 2) in each image: mutual nearest neighbours whose true place is known
-    right: np.ndarray  # (M,) bool: within NEAR of it
+    xy: tuple[np.ndarray, np.ndarray]  # (M, 2) in each image: mutual nearest neighbours with known disparity
+    correct: np.ndarray  # (M,) bool: within `near` of the true location
 
     @property
     def share(self) -> float:
-        return float(self.right.mean()) if len(self.right) else 0.0
+        return float(self.correct.mean()) if len(self.correct) else 0.0
 
 
-def score(contender: Descriptor, pair: StereoPair, keypoints: int = KEYPOINTS, near: float = NEAR) -> StereoScore:
-    first, second = (describe(image, descriptor=contender, limit=keypoints) for image in (pair.left, pair.right))
-    return judge(contender.label, first, second, match(first, second).pairs, pair.disparity, near)
+def score(descriptor: Descriptor, pair: StereoPair, keypoints: int = KEYPOINTS, near: float = NEAR) -> StereoScore:
+    first, second = (describe(image, descriptor=descriptor, limit=keypoints) for image in (pair.left, pair.right))
+    return score_matches(descriptor.label, first, second, match(first, second).pairs, pair.disparity, near)
 
 
-def judge(
-    label: str, first: Features, second: Features, pairs: np.ndarray, disparity: np.ndarray, near: float
+def score_matches(
+    label: str, first: Features, second: Features, matches: np.ndarray, disparity: np.ndarray, near: float
 ) -> StereoScore:
-    """Which of the pairs (M, 2) are right, leaving out those of which the disparity says nothing."""
-    here, there = first.keypoints.xy[pairs[:, 0]], second.keypoints.xy[pairs[:, 1]]
-    wanted = true_places(disparity, here)
-    known = np.isfinite(wanted).all(axis=1)
-    right = np.linalg.norm(wanted[known] - there[known], axis=1) <= near
-    return StereoScore(label, (here[known], there[known]), right)
+    """Which matches (M, 2) are correct; those without known disparity are left out."""
+    left, right = first.keypoints.xy[matches[:, 0]], second.keypoints.xy[matches[:, 1]]
+    expected = true_places(disparity, left)
+    known = np.isfinite(expected).all(axis=1)
+    correct = np.linalg.norm(expected[known] - right[known], axis=1) <= near
+    return StereoScore(label, (left[known], right[known]), correct)
 
 
 def table(scores: list[StereoScore]) -> tuple[list[str], list[list[str]]]:
-    header = ["descriptor", "matches", "right", "share"]
-    return header, [[one.label, str(len(one.right)), str(int(one.right.sum())), f"{one.share:.1%}"] for one in scores]
+    header = ["descriptor", "matches", "correct", "share"]
+    return header, [
+        [one.label, str(len(one.correct)), str(int(one.correct.sum())), f"{one.share:.1%}"] for one in scores
+    ]

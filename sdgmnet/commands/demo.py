@@ -1,52 +1,49 @@
-"""`sdgmnet demo`: SDGMNet matching and learning before your eyes, from images that come with the installation."""
+"""`sdgmnet demo`: match a stereo pair with the shipped weights, then train an encoder from scratch."""
 
 import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import torch
 import tyro
-from rich.console import Console
 
-from sdgmnet.benchmarks import phototour as benchmark
-from sdgmnet.benchmarks import stereo
+from sdgmnet.benchmarks import phototour, stereo
 from sdgmnet.data.sources import Sources, open_sources
 from sdgmnet.data.synthetic.demo import read_motorcycle
-from sdgmnet.descriptors import Descriptor, load_descriptor
+from sdgmnet.descriptors import load_descriptor
 from sdgmnet.encoders import SDGMNet, load_encoder
-from sdgmnet.engine import describe_patches
 from sdgmnet.errors import InputError
+from sdgmnet.features.describe import descriptor_from_encoder
 from sdgmnet.features.draw import draw_matches
 from sdgmnet.plots import draw_fig2, draw_patches, draw_training
 from sdgmnet.pretrained import ALIAS
-from sdgmnet.report import Section, deliver, print_table
+from sdgmnet.report import STDERR, Out, Section, deliver, print_aside, print_table
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.fit import train
 
 
 @dataclass(frozen=True)
-class DemoArguments:
-    """Match a stereo pair by the weights that ship; then train the full encoder from nothing. Both beside SIFT, both drawn.
+class Arguments:
+    """Match a stereo pair with the shipped weights, then train the full encoder from scratch; compare both with SIFT.
 
-    Takes three to four minutes on two CPU cores. The training images and the test images are different ones. A run of
-    minutes needs settings of its own: small batches, learning rate 0.1, dropout 0.1, and no augmentation, since the views
-    of the images differ enough as they are. The rest is the paper's.
+    Takes three to four minutes on two CPU cores. Training images and test images are different. So short a run needs its own
+    settings: small batches, learning rate 0.1, dropout 0.1 and no augmentation, since the views of the images differ enough.
+    All other settings are the paper's.
     """
 
-    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("demo")
-    """Folder for the table and the images. An earlier demo's run in it is replaced."""
+    out: Out = Path("demo")
+    """Folder for the table and the figures. The training run of an earlier demo in it is replaced."""
     iterations: int = 700
-    """Length of the training; more is better."""
+    """Length of the training."""
     batch_size: int = 64
-    """Matching pairs in a batch."""
+    """Matching pairs per batch."""
     seed: int = 0
-    """Another seed, another run."""
+    """Seed of the training."""
 
 
 def main(words: list[str]) -> None:
-    arguments = tyro.cli(DemoArguments, prog="sdgmnet demo", args=words)
+    arguments = tyro.cli(Arguments, prog="sdgmnet demo", args=words)
     config = TrainConfig(
         iterations=arguments.iterations,
         batch_size=arguments.batch_size,
@@ -56,64 +53,59 @@ def main(words: list[str]) -> None:
         augmentation="none",
         evaluations=10,
     )
-    console, began = Console(stderr=True), time.monotonic()
-    run = arguments.out / "run"
-    match_motorcycle(arguments.out)
-    console.print(
-        f"{arguments.out}/matches.png and matches_sift.png show them. Now a net that knows nothing yet learns."
-    )
+    began, out, run = time.monotonic(), arguments.out, arguments.out / "run"
+    match_motorcycle(out)
+    print_aside(f"Drawn in {out}/matches.png and matches_sift.png. Now an encoder is trained from scratch.")
     remove_earlier_run(run)
-    console.print("Cutting patches from scikit-image's images ...")
+    print_aside("Cutting patches from the images of scikit-image ...")
     sources = open_sources(config.data)
-    train(config, run, sources=sources, console=console)
-    console.print("Measuring on all test pairs ...")
-    scores = measure(config, run, sources, arguments.out)
-    draw_training(run / "log.jsonl", arguments.out / "training.png", scores)
-    draw_fig2(run / "angles.npz", arguments.out / "fig2.png", config.loss_setting("margin"))
-    draw_patches(sources.test[0], arguments.out / "patches.png")
-    console.print(
-        f"Images: {arguments.out}/matches.png, training.png, fig2.png, patches.png. {time.monotonic() - began:.0f} s in all."
-    )
+    train(config, run, sources=sources, console=STDERR)
+    print_aside("Evaluating on all test pairs ...")
+    scores = evaluate(config, run, sources, out)
+    draw_training(run / "log.jsonl", out / "training.png", scores)
+    draw_fig2(run / "angles.npz", out / "fig2.png", config.loss_setting("margin"))
+    draw_patches(sources.test[0], out / "patches.png")
+    seconds = time.monotonic() - began
+    print_aside(f"Figures: {out}/matches.png, training.png, fig2.png, patches.png. {seconds:.0f} s in all.")
 
 
 def match_motorcycle(out: Path) -> None:
-    """Two photos of a motorcycle whose true disparity is known: a table and an image of the matches."""
+    """Match two photos of a motorcycle with known disparity: a table, and a figure of the matches."""
     pair = read_motorcycle()
-    contenders = [load_descriptor(text) for text in ("SIFT=sift", "RootSIFT=rootsift", f"SDGMNet={ALIAS}")]
-    scores = [stereo.score(contender, pair) for contender in contenders]
-    header, body = stereo.table(scores)
-    print_table(header, body, title="Matches of a stereo pair, right within 3 pixels")
+    descriptors = [load_descriptor(text) for text in ("SIFT=sift", "RootSIFT=rootsift", f"SDGMNet={ALIAS}")]
+    scores = [stereo.score(one, pair) for one in descriptors]
+    print_table(*stereo.table(scores), title=f"Matches of a stereo pair, correct within {stereo.NEAR:g} pixels")
     for one, name in ((scores[0], "matches_sift.png"), (scores[-1], "matches.png")):
-        title = f"{one.label}: {int(one.right.sum())} of {len(one.right)} matches are right"
-        draw_matches((pair.left, pair.right), one.places, one.right, out / name, title)
+        title = f"{one.label}: {int(one.correct.sum())} of {len(one.correct)} matches are correct"
+        draw_matches((pair.left, pair.right), one.xy, one.correct, out / name, title)
 
 
 def remove_earlier_run(run: Path) -> None:
-    """A demo starts from nothing each time, but only a demo's run may be in its way."""
+    """Remove the run of an earlier demo, and nothing else."""
     if (run / "config.json").exists() and TrainConfig.load(run / "config.json").data == ("demo",):
         shutil.rmtree(run)
     elif run.exists():
-        raise InputError(f"{run} is there already and is not the run of a demo: choose another -o.")
+        raise InputError(f"{run} exists and is not the run of a demo: choose another -o.")
 
 
-def measure(config: TrainConfig, run: Path, sources: Sources, out: Path) -> dict[str, float]:
-    """FPR@95 of the net before and after, and of SIFT and RootSIFT; returns those of the latter two."""
+def evaluate(config: TrainConfig, run: Path, sources: Sources, out: Path) -> dict[str, float]:
+    """FPR@95 of the encoder before and after training, of SIFT and of RootSIFT; returns those of the latter two."""
     torch.manual_seed(config.seed)
     untrained, (trained, _) = SDGMNet().eval(), load_encoder(run / "last.safetensors")
-    contenders = [
-        Descriptor("untrained net", lambda patches: describe_patches(untrained, patches), ()),
-        load_descriptor("SIFT=sift"),
-        load_descriptor("RootSIFT=rootsift"),
-        Descriptor(f"SDGMNet, {config.iterations} iterations", lambda patches: describe_patches(trained, patches), ()),
+    handcrafted = [load_descriptor(text) for text in ("SIFT=sift", "RootSIFT=rootsift")]
+    descriptors = [
+        descriptor_from_encoder(untrained, "untrained encoder"),
+        *handcrafted,
+        descriptor_from_encoder(trained, f"SDGMNet, {config.iterations} iterations"),
     ]
-    lines = benchmark.compare(contenders, sources.test)
-    header, body = benchmark.table(lines)
+    lines = phototour.compare(descriptors, sources.test)
     results = {
         "iterations": config.iterations,
         "batch_size": config.batch_size,
-        "lines": [{**line._asdict(), "rows": [row._asdict() for row in line.rows]} for line in lines],
+        "lines": phototour.lines_content(lines),
     }
-    keep = [0, 2]  # one test set: its column says all
-    shown = [header[i] for i in keep], [[row[i] for i in keep] for row in body]
+    header, rows = phototour.table(lines)
+    columns = (0, 2)  # label and score: there is one test set
+    shown = [header[i] for i in columns], [[row[i] for i in columns] for row in rows]
     deliver(results, [Section("FPR@95, lower is better", "", *shown)], out, as_json=False)
-    return {line.label: line.rows[0].fpr95 or 0.0 for line in lines if line.label in ("SIFT", "RootSIFT")}
+    return {line.label: line.rows[0].fpr95 or 0.0 for line in lines[1:3]}
