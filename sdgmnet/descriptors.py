@@ -158,6 +158,9 @@ def accepted_forms() -> str:
     return f"{', '.join(first)} or {last}"
 
 
+COMPARED = f"Descriptors to compare: {accepted_forms()}. Each may have a label, as in mine=runs/one."  # a help text
+
+
 def load_descriptor(descriptor: "DescriptorLike") -> Descriptor:
     """Of `[label=]spec`, or of an encoder; a Descriptor is returned as it is."""
     if isinstance(descriptor, Descriptor):

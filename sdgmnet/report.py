@@ -33,8 +33,8 @@ from sdgmnet.storage import write_json, write_text
 Item = TypeVar("Item")
 
 # Options that every command spells the same way.
-Out = Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
-OptionalOut = Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
+Out = Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="PATH")]
+OptionalOut = Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="PATH")]
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 # Library functions report progress by calling on_progress(stage, done, total).

@@ -9,7 +9,7 @@ import numpy as np
 import tyro
 from tyro.conf import Positional, arg
 
-from sdgmnet.descriptors import accepted_forms, load_descriptors
+from sdgmnet.descriptors import COMPARED, load_descriptors
 from sdgmnet.report import Flag, OptionalOut, Section, deliver, progress_bars, track
 
 Run = Callable[[Callable[[np.ndarray], np.ndarray], Path], Iterable[Mapping[str, Any]]]
@@ -17,9 +17,7 @@ Run = Callable[[Callable[[np.ndarray], np.ndarray], Path], Iterable[Mapping[str,
 
 @dataclass(frozen=True)
 class Arguments:
-    descriptors: Annotated[
-        Positional[tuple[str, ...]], arg(metavar="DESCRIPTOR ...", help=f"[LABEL=]{accepted_forms()}.")
-    ]
+    descriptors: Annotated[Positional[tuple[str, ...]], arg(metavar="DESCRIPTOR ...", help=COMPARED)]
     root: Path
     """Folder of the benchmark."""
     out: OptionalOut = None

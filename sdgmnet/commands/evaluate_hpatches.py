@@ -9,7 +9,7 @@ from tyro.conf import Positional, arg
 
 from sdgmnet.benchmarks import hpatches
 from sdgmnet.data.hpatches.tasks import PAIRS
-from sdgmnet.descriptors import accepted_forms, descriptor_fingerprint, load_descriptors
+from sdgmnet.descriptors import COMPARED, descriptor_fingerprint, load_descriptors
 from sdgmnet.errors import InputError
 from sdgmnet.plots import draw_fig4
 from sdgmnet.report import Flag, OptionalOut, Section, deliver, print_aside, progress_bars, write_page
@@ -27,9 +27,7 @@ class Arguments:
     sdgmnet data hpatches to cut strips from your own image sequences, and --split all to evaluate them.
     """
 
-    descriptors: Annotated[
-        Positional[tuple[str, ...]], arg(metavar="DESCRIPTOR ...", help=f"[LABEL=]{accepted_forms()}.")
-    ]
+    descriptors: Annotated[Positional[tuple[str, ...]], arg(metavar="DESCRIPTOR ...", help=COMPARED)]
     root: Path
     """Folder of sequences, each with ref.png, e1.png ... t5.png."""
     split: Literal["a", "b", "c", "full", "illum", "view", "all"] = "a"

@@ -11,7 +11,7 @@ from sdgmnet.benchmarks import matching
 from sdgmnet.benchmarks.matching import PairScore, Results, by_kind
 from sdgmnet.benchmarks.matching_measures import SAMPLE_THRESHOLDS, SAMPLES, SHOWN, mean_accuracy
 from sdgmnet.data.sequences import ImageSequence
-from sdgmnet.descriptors import accepted_forms, load_descriptors
+from sdgmnet.descriptors import COMPARED, load_descriptors
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import read_gray
 from sdgmnet.plots import ImagePair, draw_fig5, draw_mma
@@ -49,9 +49,7 @@ class Arguments:
     A sequence that cannot be read is reported and left out.
     """
 
-    descriptors: Annotated[
-        Positional[tuple[str, ...]], arg(metavar="DESCRIPTOR ...", help=f"[LABEL=]{accepted_forms()}.")
-    ]
+    descriptors: Annotated[Positional[tuple[str, ...]], arg(metavar="DESCRIPTOR ...", help=COMPARED)]
     root: Path
     """Folder of sequences in HPatches' layout: 1.png ... 6.png and H_1_2 ... H_1_6 each."""
     sequences: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from tyro.conf import Positional, arg
 
 from sdgmnet.benchmarks import phototour
 from sdgmnet.data.sources import open_tests
-from sdgmnet.descriptors import accepted_forms, load_descriptors
+from sdgmnet.descriptors import COMPARED, load_descriptors
 from sdgmnet.plots import draw_fpr
 from sdgmnet.report import Flag, OptionalOut, deliver
 
@@ -23,9 +23,7 @@ class Arguments:
     table then has a row with the mean over all of them.
     """
 
-    descriptors: Annotated[
-        Positional[tuple[str, ...]], arg(metavar="DESCRIPTOR ...", help=f"[LABEL=]{accepted_forms()}.")
-    ]
+    descriptors: Annotated[Positional[tuple[str, ...]], arg(metavar="DESCRIPTOR ...", help=COMPARED)]
     data: tuple[str, ...] = ("demo",)
     """Test sets: PatchSets, PhotoTour folders, a folder of these, or "demo"."""
     out: OptionalOut = None

@@ -1,13 +1,16 @@
-"""The HPatches benchmark as a whole: what is missing, what is broken, what is kept."""
+"""The HPatches benchmark as a whole: missing and broken sequences, the cache, CSV files, the command."""
 
 import errno
+import json
+import shutil
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
-from sdgmnet.benchmarks.hpatches import Row, compare, gap, headline, mean_of, run
+from sdgmnet.benchmarks.hpatches import Report, Row, compare, gap, headline, mean_of, run
+from sdgmnet.cli import main
 from sdgmnet.data.hpatches.files import TYPES, write_descriptors
 from sdgmnet.descriptors import Descriptor, load_descriptor
 from sdgmnet.errors import InputError
@@ -17,7 +20,7 @@ NAMES = ("i_books", "v_bees", "v_dogman")
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Three small sequences; noise grows from easy to tough."""
+    """Three small sequences of 40, 39 and 38 patches; noise grows from easy to tough."""
     random = np.random.default_rng(0)
     for number, name in enumerate(NAMES):
         (tmp_path / "strips" / name).mkdir(parents=True)
@@ -31,9 +34,16 @@ def root(tmp_path: Path) -> Path:
 
 
 def pixels(patches: np.ndarray) -> np.ndarray:
-    """A plain descriptor: what the patch looks like from afar."""
+    """A plain descriptor: the patch at 6 x 6 pixels."""
     small = np.array([cv2.resize(patch, (6, 6), interpolation=cv2.INTER_AREA) for patch in patches], dtype=np.float32)
     return small.reshape(len(patches), -1)
+
+
+PIXELS = Descriptor("pixels", pixels)
+
+
+def compare_all(root: Path, *descriptors: Descriptor, **options: object) -> Report:
+    return compare(descriptors or [PIXELS], root, split="all", pairs=50, **options)  # type: ignore[arg-type]
 
 
 def test_all_rows_of_a_describing_function(root: Path) -> None:
@@ -62,164 +72,154 @@ def test_the_means_are_the_stated_ones() -> None:
     assert mean_of(rows, "retrieval", noise="tough") is None
 
 
-def test_a_partial_set_says_so(root: Path) -> None:
-    report = compare([Descriptor("pixels", pixels, ())], [""], root, split="a", pairs=50)
+def test_a_partial_split_is_reported(root: Path) -> None:
+    report = compare([PIXELS], root, split="a", pairs=50)
     assert report.choice.label == "split a, 2 of 40 sequences"
-    assert len(report.missing) == 38
-    assert not report.complaints
+    assert len(report.missing) == 38 and not report.left_out
 
 
-def broken(root: Path, how: str) -> str:
-    if how == "missing":
-        (root / "v_bees" / "h2.png").unlink()
-        return "h2.png does not exist"
-    if how == "width":
-        cv2.imwrite(str(root / "v_bees" / "h2.png"), np.zeros((65, 64), dtype=np.uint8))
-        return "h2.png is 64 x 65"
-    (root / "v_bees" / "h2.png").write_bytes(b"no image")
-    return "h2.png is not a supported image"
+def spoil(folder: Path, how: str) -> None:
+    """Make a sequence unusable."""
+    if how in ("h2", "ref"):
+        (folder / f"{how}.png").unlink()
+    elif how == "width":
+        cv2.imwrite(str(folder / "h2.png"), np.zeros((65, 64), dtype=np.uint8))
+    elif how == "bytes":
+        (folder / "h2.png").write_bytes(b"no image")
+    else:
+        for kind in TYPES:
+            cv2.imwrite(str(folder / f"{kind}.png"), np.full((65, 65), 100, dtype=np.uint8))
 
 
-@pytest.mark.parametrize("how", ["missing", "width", "bytes"])
+@pytest.mark.parametrize("how", ["h2", "ref", "width", "bytes", "one patch"])
 def test_a_broken_sequence_is_named_and_the_others_stay(root: Path, how: str) -> None:
-    expected = compare([Descriptor("pixels", pixels, ())], [""], exclude(root, "v_bees"), split="all", pairs=50).lines
-    sentence = broken(root, how)
-    report = compare([Descriptor("pixels", pixels, ())], [""], root, split="all", pairs=50)
+    spoil(root / "v_bees", how)
+    report = compare_all(root)
     assert report.choice.names == ("i_books", "v_dogman")
-    assert len(report.complaints) == 1
-    assert sentence in report.complaints[0]
-    assert report.lines == expected
+    assert len(report.left_out) == 1 and "v_bees" in report.left_out[0]
+    shutil.rmtree(root / "v_bees")
+    assert compare_all(root).lines == report.lines
 
 
-def exclude(root: Path, name: str) -> Path:
-    other = root.with_name("without")
-    other.mkdir()
-    for folder in root.iterdir():
-        if folder.name != name:
-            (other / folder.name).symlink_to(folder)
-    return other
-
-
-def test_nothing_usable_is_said(root: Path) -> None:
+def test_no_usable_sequence(root: Path) -> None:
     for name in NAMES:
         (root / name / "e1.png").unlink()
-    with pytest.raises(InputError, match=r"no sequence of .* can be used: .*e1.png does not exist"):
-        run(pixels, root, split="all", pairs=50)
+    with pytest.raises(InputError, match=r"strips.*e1\.png"):
+        compare_all(root)
 
 
-def test_descriptor_files_give_the_same_numbers(root: Path, tmp_path: Path) -> None:
-    contender = Descriptor("pixels", pixels, ())
-    first = compare([contender], [""], root, split="all", pairs=300, csv=tmp_path / "csv")
+def test_csv_files_give_the_same_numbers(root: Path, tmp_path: Path) -> None:
+    first = compare_all(root, csv=tmp_path / "csv")
     read = load_descriptor(str(tmp_path / "csv" / "pixels"))
     assert read.csv_folder == tmp_path / "csv" / "pixels"
-    second = compare([contender, read], ["", "files"], root, split="all", pairs=300)
+    second = compare_all(root, PIXELS, read)
     assert second.lines[0][1] == second.lines[1][1] == first.lines[0][1]
-    with pytest.raises(InputError, match="evaluate hpatches only"):
+    with pytest.raises(InputError, match="evaluate hpatches"):
         read.describe(np.zeros((1, 64, 64), dtype=np.uint8))
 
 
-def test_descriptor_files_of_other_strips_are_refused(root: Path, tmp_path: Path) -> None:
-    sizes = {"i_books": 40, "v_bees": 38, "v_dogman": 38}
-    made = ((name, np.ones((16, count, 4), dtype=np.float32)) for name, count in sizes.items())
-    write_descriptors(tmp_path / "csv", made)
-    read = load_descriptor(f"theirs={tmp_path / 'csv'}")
-    report = compare([Descriptor("pixels", pixels, ()), read], ["", "x"], root, split="all", pairs=50)
-    assert report.choice.names == ("i_books", "v_dogman")
-    assert "v_bees" in report.complaints[0]
-    assert "38 rows, but the strips 39 patches" in report.complaints[0]
-
-
-def test_descriptors_and_tasks_are_kept(root: Path, tmp_path: Path) -> None:
-    asked = []
-
-    def describe(patches: np.ndarray) -> np.ndarray:
-        asked.append(len(patches))
-        return pixels(patches)
-
-    first = compare([Descriptor("mine", describe, ())], ["mine 1"], root, split="all", cache=tmp_path / "c", pairs=50)
-    count = len(asked)
-    assert count
-    again = compare([Descriptor("other", describe, ())], ["mine 1"], root, split="all", cache=tmp_path / "c", pairs=50)
-    assert len(asked) == count
-    assert again.lines[0][1] == first.lines[0][1]
-    compare([Descriptor("mine", describe, ())], ["mine 2"], root, split="all", cache=tmp_path / "c", pairs=50)
-    assert len(asked) == 2 * count
-    kept = next((tmp_path / "c").rglob("v_bees-*.npy"))
-    assert np.load(kept).dtype == np.float32
-    # Other strips under the same name are described anew.
-    cv2.imwrite(str(root / "v_bees" / "h2.png"), np.full((65 * 39, 65), 7, dtype=np.uint8))
-    compare([Descriptor("mine", describe, ())], ["mine 1"], root, split="all", cache=tmp_path / "c", pairs=50)
-    assert len(asked) == 2 * count + count // 3
-
-
-def test_descriptors_that_are_no_numbers(root: Path) -> None:
-    def describe(patches: np.ndarray) -> np.ndarray:
-        return np.full((len(patches), 4), np.nan)
-
-    with pytest.raises(InputError, match="gives NaN"):
-        run(describe, root, split="all", pairs=50)
-    with pytest.raises(InputError, match="one row each"):
-        run(lambda patches: np.ones((1, 4)), root, split="all", pairs=50)
-
-
-def test_descriptors_of_other_lengths_leave_their_sequence_out(root: Path, tmp_path: Path) -> None:
-    sizes = {"i_books": (40, 4), "v_bees": (39, 1), "v_dogman": (38, 4)}
+@pytest.mark.parametrize("size", [(38, 4), (39, 1)], ids=["other count", "other length"])
+def test_csv_files_that_do_not_match_leave_their_sequence_out(
+    root: Path, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    sizes = {"i_books": (40, 4), "v_bees": size, "v_dogman": (38, 4)}
     random = np.random.default_rng(0)
     made = ((name, random.random((16, *size)).astype(np.float32)) for name, size in sizes.items())
     write_descriptors(tmp_path / "csv", made)
-    report = compare([load_descriptor(f"theirs={tmp_path / 'csv'}")], ["x"], root, split="all", pairs=50)
-    assert report.choice.names == ("i_books", "v_dogman")
-    assert "have 1 numbers in v_bees, but 4 in others" in report.complaints[0]
+    report = compare_all(root, PIXELS, load_descriptor(f"theirs={tmp_path / 'csv'}"))
+    assert report.choice.names == ("i_books", "v_dogman") and "v_bees" in report.left_out[0]
 
 
-def test_a_sequence_of_one_patch_is_left_out(root: Path) -> None:
-    for kind in TYPES:
-        cv2.imwrite(str(root / "v_bees" / f"{kind}.png"), np.full((65, 65), 100, dtype=np.uint8))
-    report = compare([Descriptor("pixels", pixels, ())], [""], root, split="all", pairs=50)
-    assert report.choice.names == ("i_books", "v_dogman")
-    assert "holds one patch only" in report.complaints[0]
+def test_folders_for_csv_files_are_checked_first(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "csv" / "a-b" / "old").mkdir(parents=True)
+    never = Descriptor("a b", lambda patches: pytest.fail("described before the check"))
+    with pytest.raises(InputError, match="a-b already exists"):
+        compare_all(root, never, csv=tmp_path / "csv")
+    with pytest.raises(InputError, match="other/a-b"):
+        compare_all(root, never, never._replace(label="a-b"), csv=tmp_path / "other")
 
 
-def test_a_sequence_without_its_reference_is_named(root: Path) -> None:
-    (root / "v_bees" / "ref.png").unlink()
-    report = compare([Descriptor("pixels", pixels, ())], [""], root, split="all", pairs=50)
-    assert report.choice.label == "split all, 2 of 3 sequences"
-    assert "ref.png does not exist" in report.complaints[0]
+def test_descriptors_and_tasks_are_cached(root: Path, tmp_path: Path) -> None:
+    calls = []
+
+    def describe(patches: np.ndarray) -> np.ndarray:
+        calls.append(len(patches))
+        return pixels(patches)
+
+    def evaluate(fingerprint: str) -> list[Row]:
+        report = compare_all(root, Descriptor("mine", describe), cache=tmp_path / "c", fingerprints=[fingerprint])
+        return report.lines[0][1]
+
+    first, count = evaluate("mine 1"), len(calls)
+    assert evaluate("mine 1") == first and len(calls) == count > 0
+    evaluate("mine 2")
+    assert len(calls) == 2 * count
+    assert np.load(next((tmp_path / "c").rglob("v_bees-*.npy"))).dtype == np.float32
+    for damage in (b"", b"PK nothing"):  # damaged files are written again
+        for path in [*(tmp_path / "c").rglob("*.npy"), *(tmp_path / "c").rglob("*.npz")]:
+            path.write_bytes(damage or path.read_bytes()[:200])
+        assert evaluate("mine 1") == first
+    described = len(calls)
+    cv2.imwrite(str(root / "v_bees" / "h2.png"), np.full((65 * 39, 65), 7, dtype=np.uint8))
+    evaluate("mine 1")  # other strips under the same name are described again
+    assert len(calls) == described + count // 3
+
+
+@pytest.mark.parametrize("shape", [(None, 4), (1, 4)], ids=["NaN", "one row"])
+def test_bad_descriptors(root: Path, shape: tuple[int | None, int]) -> None:
+    def describe(patches: np.ndarray) -> np.ndarray:
+        return np.full((shape[0] or len(patches), shape[1]), np.nan)
+
+    with pytest.raises(InputError, match="mine returns"):
+        compare_all(root, Descriptor("mine", describe))
 
 
 def test_no_retrieval_without_distractors(root: Path) -> None:
     for name in NAMES[1:]:
-        for path in (root / name).iterdir():
-            path.unlink()
-    rows = run(pixels, root, split="all", pairs=50)
-    assert headline(rows, "retrieval") is None
-    assert gap(rows, "retrieval") is None
+        shutil.rmtree(root / name)
+    rows = compare_all(root).lines[0][1]
+    assert headline(rows, "retrieval") is None and gap(rows, "retrieval") is None
     assert headline(rows, "matching") is not None
 
 
-def test_a_full_disk_is_no_broken_sequence(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_not_a_broken_sequence(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(np, "save", full)
-    with pytest.raises(InputError, match="the disk is full"):
-        run(pixels, root, split="all", pairs=50, cache=tmp_path / "c")
+    with pytest.raises(InputError, match="disk is full"):
+        compare_all(root, cache=tmp_path / "c")
 
 
-@pytest.mark.parametrize("damage", [b"", b"PK nothing", None])
-def test_damaged_files_of_the_cache_are_made_again(root: Path, tmp_path: Path, damage: bytes | None) -> None:
-    cache = tmp_path / "c"
-    contender = [Descriptor("mine", pixels, ())]
-    first = compare(contender, ["mine 1"], root, split="all", cache=cache, pairs=50)
-    for path in [*cache.rglob("*.npy"), *cache.rglob("*.npz")]:
-        path.write_bytes(path.read_bytes()[:200] if damage is None else damage)
-    assert compare(contender, ["mine 1"], root, split="all", cache=cache, pairs=50).lines == first.lines
+def test_command_writes_its_results(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, label = tmp_path / "out", r"$\foo$ [/x]"
+    words = ["evaluate", "hpatches", f"{label}=sift", "root=rootsift", "--root", str(root), "--pairs", "100"]
+    assert main([*words, "-o", str(out)]) == 0
+    printed = capsys.readouterr()
+    assert "distractors in all" in printed.out and "split a, 2 of 40 sequences" in printed.out
+    assert "38 sequences of split a are missing" in printed.err
+    assert "data:image/png;base64" in (out / "index.html").read_text()
+    results = json.loads((out / "results.json").read_text())
+    assert [line["label"] for line in results["lines"]] == [label, "root"]
+    assert set(results["lines"][0]["map"]) == {"verification", "matching", "retrieval"}
+    assert "Retrieval" in (out / "table.md").read_text()
+    assert cv2.imread(str(out / "fig4.png")).std() > 10
 
 
-def test_places_for_descriptor_files_are_checked_first(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "csv" / "a-b" / "old").mkdir(parents=True)
-    never = Descriptor("a b", lambda patches: pytest.fail("described before the check"), ())
-    with pytest.raises(InputError, match="already exists"):
-        compare([never], [""], root, split="all", csv=tmp_path / "csv")
-    with pytest.raises(InputError, match="would both be written"):
-        compare([never, never._replace(label="a-b")], ["", ""], root, split="all", csv=tmp_path / "other")
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["sift", "--root", "gone"], "gone"),
+        (["sift", "--root", "ROOT", "--tasks", "gone"], "gone"),
+        (["sift", "sift", "--root", "ROOT"], "'sift'"),
+        (["--root", "ROOT"], "at least one descriptor"),
+        (["sift", "--root", "ROOT", "--pairs", "1"], "--pairs"),
+        (["sift", "--root", "ROOT", "--split", "b"], "split b"),
+    ],
+)
+def test_bad_input(root: Path, words: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in NAMES:
+        (root / name).rename(root / f"own_{name}")
+    assert main(["evaluate", "hpatches", *(str(root) if word == "ROOT" else word for word in words)]) == 2
+    printed = capsys.readouterr().err
+    assert named in printed and "Traceback" not in printed

@@ -17,8 +17,8 @@ def test_run_scores_every_cell_but_the_training_set(blobs: PatchSet, other_blobs
     def constant(patches: np.ndarray) -> np.ndarray:
         return np.ones((len(patches), 4), dtype=np.float32)
 
-    contenders = [Descriptor("oracle", oracle, ()), Descriptor("constant", constant, ("blobs1",))]
-    perfect, useless = compare(contenders, [blobs, other_blobs])
+    descriptors = [Descriptor("oracle", oracle), Descriptor("constant", constant, ("blobs1",))]
+    perfect, useless = compare(descriptors, [blobs, other_blobs])
     assert perfect == Line("oracle", (), [Row("blobs1", 200, 0.0), Row("blobs2", 200, 0.0)])
     assert useless.rows[0].fpr95 is None
     assert useless.rows[1].fpr95 is not None and 0.9 < useless.rows[1].fpr95 < 0.96

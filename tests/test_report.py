@@ -1,6 +1,7 @@
-"""The page is whole by itself; where there is a browser, it is looked at."""
+"""Tables and files, progress, and HTML pages, in a browser if there is one."""
 
 import base64
+import json
 import re
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from sdgmnet.errors import InputError
-from sdgmnet.report import Section, write_page
+from sdgmnet.report import Section, deliver, print_aside, progress_bars, track, write_page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PURPLE = (255, 0, 160)  # blue, green, red
@@ -68,38 +69,61 @@ def test_page_holds_everything_and_fetches_nothing(page: Path) -> None:
     assert "<script" not in text and not re.search(r"https?://|url\(|@import", text)
 
 
-def test_other_pictures_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="end in .png"):
+def test_other_image_formats_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a\.gif"):
         write_page(tmp_path / "index.html", "t", [Section("a", image=tmp_path / "a.gif")])
     assert not (tmp_path / "index.html").exists()
+
+
+def test_deliver_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sections = [
+        Section("First [x]", "A text.", ["name", "score"], [["[b]SIFT", "0.5"]]),
+        Section("Second", "", ["a"], [["1"]]),
+    ]
+    deliver({"score": 0.5}, sections, tmp_path, as_json=False)
+    printed = capsys.readouterr().out
+    assert "First [x]" in printed and "[b]SIFT" in printed and "A text." in printed
+    assert json.loads((tmp_path / "results.json").read_text()) == {"score": 0.5}
+    first = "## First [x]\n\nA text.\n\n| name | score |\n| --- | --- |\n| [b]SIFT | 0.5 |\n"
+    assert (tmp_path / "table.md").read_text() == f"{first}\n## Second\n\n| a |\n| --- |\n| 1 |\n"
+    deliver({"score": 0.5}, sections, None, as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"score": 0.5}
+
+
+def test_progress_is_reported_and_stays_off_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    reported: list[tuple[str, int, int]] = []
+    assert list(track(iter("abc"), "reading", lambda *step: reported.append(step), 3)) == ["a", "b", "c"]
+    assert reported[0] == ("reading", 0, 3) and reported[-1] == ("reading", 3, 3)
+    with progress_bars() as on_progress:
+        for stage in range(20):
+            for _ in track(range(5), f"stage {stage}", on_progress):
+                pass
+        on_progress("stage 0", 5, 5)  # its bar is gone by now
+        print_aside("A remark [/x].")
+    printed = capsys.readouterr()
+    assert printed.out == "" and "A remark [/x]." in printed.err and "stage 19" in printed.err
 
 
 def look_at(page: Path) -> tuple[str, np.ndarray]:
     """What the browser says on its console, and what it shows."""
     shot, profile = page.with_suffix(".shot.png"), page.parent / "profile"
-    words = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-    words += [
-        "--enable-logging=stderr",
-        "--log-level=0",
-        "--force-color-profile=srgb",
-        f"--user-data-dir={profile}",
-        "--window-size=1200,900",
-        f"--screenshot={shot}",
-    ]
+    words = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--log-level=0"]
+    words += ["--enable-logging=stderr", "--force-color-profile=srgb", "--window-size=1200,900"]
+    words += [f"--user-data-dir={profile}", f"--screenshot={shot}"]
     done = subprocess.run([*words, page.as_uri()], capture_output=True, text=True, check=False, timeout=120)
     assert shot.exists(), done.stderr
-    picture = cv2.imread(str(shot))
-    assert picture is not None
-    return "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line), picture
+    image = cv2.imread(str(shot))
+    assert image is not None
+    return "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line), image
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium to look at pages with")
 def test_a_browser_shows_it_without_complaint(page: Path) -> None:
-    console, picture = look_at(page)
+    console, image = look_at(page)
     assert console == ""
-    assert (np.abs(picture.astype(int) - PURPLE).sum(2) < 12).sum() == pytest.approx(80 * 120, rel=0.05)
+    assert (np.abs(image.astype(int) - PURPLE).sum(2) < 12).sum() == pytest.approx(80 * 120, rel=0.05)
     # What is looked for would be seen.
     broken = page.with_name("broken.html")
     broken.write_text("<script>console.error('complaint')</script><img src='data:image/png;base64,AAAA'>")
-    console, picture = look_at(broken)
-    assert "complaint" in console and (picture == 255).all(axis=2).mean() > 0.9
+    console, image = look_at(broken)
+    assert "complaint" in console and (image == 255).all(axis=2).mean() > 0.9

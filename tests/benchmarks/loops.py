@@ -1,4 +1,4 @@
-"""The measures of matching under a homography once more, from their protocol: plain loops, one number at a time."""
+"""The measures of matching under a homography, written from their definitions: plain loops, one number at a time."""
 
 import math
 from collections.abc import Sequence
