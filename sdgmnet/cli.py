@@ -128,10 +128,8 @@ def call(name: str, command: Command, words: list[str]) -> int:
     module, function_name = command.place.split(":")
     function = getattr(import_module(module), function_name)
     if function_name == "run":  # a benchmark that leaves its options to us
-        from sdgmnet.commands.evaluate import run_benchmark
-
-        run_benchmark(name.removeprefix("evaluate "), function, words)
-        return 0
+        evaluate = import_module("sdgmnet.commands.evaluate").run_benchmark
+        return evaluate(name.removeprefix("evaluate "), function, words) or 0
     return function(words) or 0
 
 

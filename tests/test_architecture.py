@@ -35,7 +35,7 @@ ALLOWED = {
     "plots": {"benchmarks", "data", "loss", "metrics", "sfm", "training"},
 }
 LIBRARY = set(ALLOWED)
-ALLOWED |= {"cli": set(), "commands": LIBRARY, "reproduce": LIBRARY | {"cli"}, "bench": LIBRARY | {"cli"}}
+ALLOWED |= {"cli": {"benchmarks"}, "commands": LIBRARY, "reproduce": LIBRARY | {"cli"}, "bench": LIBRARY | {"cli"}}
 
 
 def room_of(module: str) -> str:
