@@ -45,11 +45,6 @@ def test_found_keypoints_by_hand() -> None:
         assert measures.count_found(empty, eye, eye, 3.0) == (0, 0)
 
 
-def test_nearest_is_by_distance_not_by_angle() -> None:
-    a, b = np.array([[1.0, 0]], dtype=np.float32), np.array([[9.0, 0], [0.8, 0.5]], dtype=np.float32)
-    assert measures.nearest_descriptors(a, b).tolist() == [1]
-
-
 def test_a_draw_takes_visible_keypoints_once_each_and_evenly() -> None:
     visible = np.arange(1000) % 2 == 0
     draws = [measures.draw(visible, seed) for seed in range(200)]
