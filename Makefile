@@ -29,7 +29,7 @@ lint: $(READY)
 
 # The documentation site in site/; any warning is an error.
 docs: $(READY)
-	$(BIN)/python docs/make_reference.py
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	$(BIN)/mkdocs build --strict --quiet
 
 # 100 000 mutated files through every reader, and twenty minutes of everything in one process: docs/reliability.md.

@@ -10,7 +10,7 @@ COMMANDS: dict[str, Command] = {
     "loss": Command("bench.commands:loss", "Speed and memory of mining and loss."),
     "data": Command("bench.commands:data", "Speed of making batches."),
     "match": Command("bench.commands:match", "Speed of matching descriptors."),
-    "pictures": Command("bench.commands:images", "Speed of matching two images, stage by stage."),
+    "pictures": Command("bench.commands:pictures", "Speed of matching two images, stage by stage."),
     "hpatches": Command("bench.commands:hpatches", "Speed of HPatches' three tasks at full size."),
     "distributed": Command("bench.commands:distributed", "Training by one process and by two (torchrun)."),
     "all": Command("bench.commands:everything", "All but the last, in one table."),

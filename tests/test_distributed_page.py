@@ -1,4 +1,4 @@
-"""The block of docs/distributed.md runs, on one rank and on two, to the same weights; and its numbers are the code's."""
+"""The block of docs/guides/distributed.md runs, on one rank and on two, to the same weights; and its numbers are the code's."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ import torch.distributed as dist
 from sdgmnet.encoders import L2Net, SDGMNet
 from tests.ranks import run_ranks
 
-PAGE = (Path(__file__).parent.parent / "docs" / "distributed.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parent.parent / "docs" / "guides" / "distributed.md").read_text(encoding="utf-8")
 (CODE,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

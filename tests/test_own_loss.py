@@ -1,4 +1,4 @@
-"""Every block of docs/own_loss.md runs: the files under their names, then the lines that train with them."""
+"""Every block of docs/guides/own_loss.md runs: the files under their names, then the lines that train with them."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ from sdgmnet.data.patchset import PatchSet
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.log import read_log
 
-PAGE = Path(__file__).parent.parent / "docs" / "own_loss.md"
+PAGE = Path(__file__).parent.parent / "docs" / "guides" / "own_loss.md"
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 LINES = [code.strip() for language, code in BLOCKS if language == "sh"]
 CODE = [code for language, code in BLOCKS if language == "python"]

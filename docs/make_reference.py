@@ -1,0 +1,134 @@
+"""A mkdocs hook: writes the command-line reference from the commands themselves, and lists the pages of docs/decisions.
+
+`make docs` runs it. The page is made in memory, so that it can never be older than the code.
+"""
+
+import inspect
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS.parent))  # reproduce and bench are not installed
+PAGE = "reference/command-line.md"
+PROGRAMS = {"sdgmnet": "sdgmnet.cli", "python -m reproduce": "reproduce.__main__", "python -m bench": "bench.__main__"}
+INTRODUCTION = """# Command line
+
+Generated from the commands. `COMMAND --help` prints the same text.
+`reproduce` and `bench` are run from a clone of the repository; they are not in the wheel.
+"""
+
+
+class Option(NamedTuple):
+    names: str  # "-o, --out", or the metavar of a positional argument
+    help: str
+
+
+class Captured(Exception):
+    """Raised in place of parsing, with what would have been parsed."""
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """(program and command, summary) of every command."""
+    for program, module in PROGRAMS.items():
+        table: Mapping[str, Any] = import_module(module).COMMANDS
+        yield from ((f"{program} {name}", command.summary) for name, command in table.items())
+
+
+def arguments_of(command: str) -> tuple[type, dict[str, Any]]:
+    """The dataclass of a command's options, and the keywords that it gives to tyro.cli."""
+    program = next(one for one in PROGRAMS if command.startswith(f"{one} "))
+    place = import_module(PROGRAMS[program]).COMMANDS[command.removeprefix(f"{program} ")].place
+    module, function = place.split(":")
+
+    def capture(kind: type, **keywords: Any) -> None:
+        raise Captured(kind, keywords)
+
+    with mock.patch("tyro.cli", capture):
+        try:
+            getattr(import_module(module), function)(["--help"])
+        except Captured as captured:
+            kind, keywords = captured.args
+            return kind, {name: keywords[name] for name in ("default", "config") if name in keywords}
+    raise RuntimeError(f"{command} did not call tyro.cli")
+
+
+def options_of(command: str) -> list[Option]:
+    import tyro
+
+    kind, keywords = arguments_of(command)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        parser = tyro.extras.get_parser(kind, **keywords)
+    return [
+        Option(", ".join(action.option_strings) or positional(str(action.metavar)), help_of(str(action.help)))
+        for action in parser._actions
+        if action.dest != "help"
+    ]
+
+
+def positional(metavar: str) -> str:
+    """[[PATH [PATH ...]]] becomes PATH ..."""
+    return re.sub(r"^\[\[(\w+) \[.*", r"\1 ...", metavar)
+
+
+def help_of(text: str) -> str:
+    return " ".join(text.split()).removesuffix("(default: )").rstrip()
+
+
+def command_line() -> str:
+    """The page, in Markdown."""
+    parts, program = [INTRODUCTION], ""
+    for command, summary in commands():
+        if not command.startswith(f"{program} ") or not program:
+            program = next(one for one in PROGRAMS if command.startswith(f"{one} "))
+            parts.append(f"## {program}\n")
+        text = inspect.cleandoc(arguments_of(command)[0].__doc__ or summary)
+        parts.append(f"### {command}\n\n{text}\n\n| option | meaning |\n|---|---|")
+        parts.extend(f"| `{cell(one.names)}` | {cell(escape(one.help))} |" for one in options_of(command))
+        parts.append("")
+    return "\n".join(parts)
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def escape(text: str) -> str:
+    return re.sub(r"([<>*_\[\]])", r"\\\1", text)
+
+
+def decisions() -> list[Path]:
+    return sorted(path for path in (DOCS / "decisions").glob("*.md") if path.name != "index.md")
+
+
+def title_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+
+
+def on_config(config: Any) -> Any:
+    pages = ["decisions/index.md", *({title_of(page): f"decisions/{page.name}"} for page in decisions())]
+    config.nav.insert(-1, {"Decisions": pages})  # before the notebook
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    from mkdocs.structure.files import File
+
+    files.append(File.generated(config, PAGE, content=command_line()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    if page.file.src_uri != "decisions/index.md":
+        return markdown
+    return markdown + "\n".join(f"- [{title_of(one)}]({one.name})" for one in decisions()) + "\n"
+
+
+if __name__ == "__main__":
+    print(command_line())
