@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,8 @@ from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.sampler import PairSampler
 from sdgmnet.encoders import SDGMNet
 from sdgmnet.engine import describe_patches
-from sdgmnet.features.images import read_gray
-from sdgmnet.features.keypoints import detect
+from sdgmnet.features.describe import StageTimer, describe_image, descriptor_from_encoder
 from sdgmnet.features.match import match
-from sdgmnet.features.patches import cut_patches
 from sdgmnet.loss import SDGMLoss
 from sdgmnet.loss.mining import Triplets
 from sdgmnet.loss.sdgm import pseudo_loss
@@ -250,21 +247,14 @@ def pictures(paths: tuple[Path, Path], repeats: int) -> tuple[dict[str, list[flo
     """
     import cv2
 
-    encoder = SDGMNet().eval()
+    descriptor = descriptor_from_encoder(SDGMNet().eval())
 
     def ours() -> tuple[list[float], int]:
-        marks = [time.perf_counter()]
-
-        def mark(result: Any) -> Any:
-            marks.append(time.perf_counter())
-            return result
-
-        grays = mark([read_gray(path) for path in paths])
-        found = mark([detect(gray, None) for gray in grays])
-        patches = mark([cut_patches(gray, one) for gray, one in zip(grays, found, strict=True)])
-        descriptors = mark([describe_patches(encoder, one) for one in patches])
-        mark(match(*descriptors))
-        return [after - before for before, after in pairwise(marks)], sum(len(one.xy) for one in found)
+        timer = StageTimer()
+        first, second = (describe_image(path, descriptor=descriptor, size=None, timer=timer) for path in paths)
+        with timer("matching"):
+            match(first, second)
+        return [timer.seconds[stage] for stage in STAGES], len(first.keypoints.xy) + len(second.keypoints.xy)
 
     def opencv() -> float:
         began = time.perf_counter()

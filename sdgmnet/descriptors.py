@@ -138,8 +138,8 @@ def in_chunks(describe: Callable[[Tensor], np.ndarray], side: int) -> DescribeFn
     return describe_patches
 
 
-# Form of a spec -> its loader. Lower case is literal, capitals are the user's: `name`, `prefix:...` (the loader gets what follows
-# the colon), `FILE.suffix` or `FOLDER`. A new descriptor is one more line.
+# Form of a spec -> its loader. Lower case is literal, capitals are the user's: `name`, `prefix:...` (the loader gets what
+# follows the colon), `FILE.suffix` or `FOLDER`. A new descriptor is one more line.
 DESCRIPTORS: dict[str, Callable[[str], Descriptor]] = {
     ALIAS: load_weights,
     "sift": load_sift,
@@ -175,7 +175,7 @@ def load_descriptor(descriptor: "DescriptorLike") -> Descriptor:
         )
     load = DESCRIPTORS.get(form, load_weights)
     loaded = load(spec.partition(":")[2] if ":" in form else spec)
-    return loaded._replace(label=label) if label else loaded
+    return loaded._replace(label=label or loaded.label, fingerprint=descriptor_fingerprint(spec))
 
 
 def load_descriptors(texts: Sequence[str], *, unique_labels: bool = True) -> list[Descriptor]:

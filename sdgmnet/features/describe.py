@@ -32,6 +32,7 @@ class Descriptor(NamedTuple):
     describe_at_keypoints: Callable[[np.ndarray, Keypoints], np.ndarray] | None = None
     scenes: tuple[str, ...] = ()  # shown by these PatchSets: other sets may show them too
     csv_folder: Path | None = None  # descriptors computed elsewhere, of HPatches patches only
+    fingerprint: str = ""  # name and digest of the weights: tells whether descriptors can be compared
 
 
 class Features(NamedTuple):

@@ -1,18 +1,21 @@
 """Pairs of images to match: hloc's text files, two names per line."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from sdgmnet.errors import InputError
-from sdgmnet.storage import read_text
+from sdgmnet.storage import read_text, write_text
+
+Pair = tuple[str, str]
 
 
-def read_pairs(path: Path, known: set[str]) -> list[tuple[str, str]]:
+def read_pairs(path: Path, known: set[str]) -> list[Pair]:
     """Pairs of known image names. A pair that occurs again, either way round, is taken once."""
     try:
         lines = read_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as a text file.") from error
-    found: dict[frozenset[str], tuple[str, str]] = {}
+    found: dict[frozenset[str], Pair] = {}
     for number, line in enumerate(lines, start=1):
         names = line.split()
         if not names:
@@ -26,3 +29,11 @@ def read_pairs(path: Path, known: set[str]) -> list[tuple[str, str]]:
     if not found:
         raise InputError(f"{path} holds no pairs.")
     return list(found.values())
+
+
+def write_pairs(path: Path, pairs: Sequence[Pair]) -> None:
+    """InputError if a name contains spaces, which the format cannot hold."""
+    spaced = next((name for pair in pairs for name in pair if len(name.split()) > 1), None)
+    if spaced is not None:
+        raise InputError(f"{path} is not written: hloc's list of pairs cannot hold spaces, as in {spaced}.")
+    write_text(path, "".join(f"{first} {second}\n" for first, second in pairs))

@@ -17,7 +17,8 @@ import numpy as np
 
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import Features
-from sdgmnet.features.h5 import Store, features_to_arrays, read_features
+from sdgmnet.features.h5 import features_to_arrays, read_features
+from sdgmnet.features.h5_store import open_store
 from sdgmnet.features.images import plain_name
 from sdgmnet.features.match import match
 from sdgmnet.sfm import database as tables
@@ -238,7 +239,7 @@ def copy_photos(place: Place, photos: Photos, options: ModelOptions, tell: Tell)
 def describe_photos(
     place: Place, photos: Sequence[dict[str, Any]], describe: Describe, described_by: dict[str, Any], tell: Tell
 ) -> None:
-    with place.times.of("features"), Store(place.features, "features", described_by) as store:
+    with place.times.of("features"), open_store(place.features, "features", described_by) as store:
         for number, photo in enumerate(photos):
             tell("features", number, len(photos))
             if photo["name"] not in store:

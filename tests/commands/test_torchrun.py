@@ -21,10 +21,11 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 
 from sdgmnet.cli import main
-from sdgmnet.commands import describe_patchset
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.errors import InputError
-from sdgmnet.features.h5 import Helper, names_in, parts_folder
+from sdgmnet.features import npy
+from sdgmnet.features.h5 import names_in
+from sdgmnet.features.h5_store import parts_folder, write_part
 from sdgmnet.training.log import read_log
 from tests.ranks import run_ranks
 
@@ -193,7 +194,7 @@ def test_ranks_that_do_not_see_the_same_folders_are_told(folder: Path) -> None:
     write_photos(folder / "photos")
     (first, said), (second, _) = run_ranks(2, describe_apart, str(folder))
     assert (first, second) == ([2, 2], [0, 2])
-    assert "what other ranks described is not beside out.h5" in said
+    assert "out.h5: what other ranks described is missing" in said
     assert "images of rank 0 and of rank 1 differ" in said
 
 
@@ -218,7 +219,7 @@ def test_what_a_rank_described_before_it_was_killed_is_found(folder: Path, monke
         note = json.loads(file.attrs["sdgmnet"])
         arrays = {key: values[:] for key, values in file["3.png"].items()}
     arrays["scores"] = arrays["scores"] + 1  # to be recognised
-    Helper(Path("again.h5"), note).add("3.png", arrays)
+    write_part(Path("again.h5"), note, {"3.png": arrays})
     assert list(parts_folder(Path("again.h5")).glob("*.h5"))
     assert main([*words, "again.h5"]) == 0
     with h5py.File("again.h5") as file:
@@ -234,7 +235,7 @@ def test_a_patchset_is_described_alone_and_into_an_array(
     for words, sentence in (
         (["blobs", "-o", "out.h5"], "npy file"),
         (["blobs", "blobs", "-o", "out.npy"], "one PatchSet at a time"),
-        (["blobs", "-o", "out.npy", "--limit", "3"], "leave out what is for images"),
+        (["blobs", "-o", "out.npy", "--limit", "3"], "leave out the options for images"),
     ):
         assert main(["describe", *words]) == 2
         assert sentence in capsys.readouterr().err
@@ -249,6 +250,6 @@ def test_parts_of_a_patchset_are_not_left_behind(folder: Path, monkeypatch: pyte
     def fail(*arguments: Any, **named: Any) -> None:
         raise InputError("broken.")
 
-    monkeypatch.setattr(describe_patchset, "_described", fail)
+    monkeypatch.setattr(npy, "_write", fail)
     assert main(["describe", "blobs", "-o", "out.npy"]) == 2
     assert not list(folder.glob(".*"))

@@ -21,7 +21,7 @@ from sdgmnet.data.hpatches.regions import (
     within,
 )
 from sdgmnet.features.keypoints import Keypoints
-from tests.features.pictures import noise_picture
+from tests.features.samples import noise_image
 
 PERSPECTIVE = np.array([[0.9, 0.2, -14], [-0.12, 1.05, 11], [3e-4, -2e-4, 1.0]])
 
@@ -205,7 +205,7 @@ def test_a_region_reaches_five_scales_from_its_centre_and_is_turned_to_its_angle
 
 
 def test_chosen_regions_keep_all_the_rules() -> None:
-    picture = noise_picture(300, 260)
+    picture = noise_image(300, 260)
     homographies = (PERSPECTIVE, -PERSPECTIVE, np.eye(3), np.diag([0.7, 0.7, 1.0]), np.diag([1.4, 1.4, 1.0]))
     sizes = ((300, 260), (280, 260), (300, 240), (215, 185), (400, 350))
     regions = choose_regions(picture, homographies, sizes, 120, np.random.default_rng(0))
@@ -244,6 +244,6 @@ def test_a_detector_with_few_regions_leaves_its_share_to_the_others() -> None:
 def test_nothing_to_choose() -> None:
     flat = np.full((100, 100), 128, dtype=np.uint8)
     assert len(choose_regions(flat, (np.eye(3),), ((100, 100),), 10, np.random.default_rng(0)).frames) == 0
-    picture = cv2.resize(noise_picture(), (200, 180))
+    picture = cv2.resize(noise_image(), (200, 180))
     away = np.array([[1, 0, 900], [0, 1, 0], [0, 0, 1.0]])
     assert len(choose_regions(picture, (away,), ((200, 180),), 10, np.random.default_rng(0)).frames) == 0

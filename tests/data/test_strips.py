@@ -15,7 +15,7 @@ from sdgmnet.data.hpatches.files import TYPES, strips
 from sdgmnet.data.hpatches.files import regions as strip_regions
 from sdgmnet.data.hpatches.strips import StripOptions, make_strips
 from sdgmnet.errors import InputError
-from tests.features.pictures import noise_picture
+from tests.features.samples import noise_image
 
 HOMOGRAPHIES = (
     np.array([[0.95, 0.1, 8], [-0.08, 0.97, 14], [1e-4, 5e-5, 1.0]]),
@@ -31,7 +31,7 @@ FEW = StripOptions(patches=60)
 def write_sequence(folder: Path, seed: int = 0, others: int = 5) -> Path:
     """A noisy plane seen in other ways, computed four times as fine and averaged."""
     folder.mkdir(parents=True)
-    plane = noise_picture(WIDTH, HEIGHT, seed)
+    plane = noise_image(WIDTH, HEIGHT, seed)
     cv2.imwrite(str(folder / "1.png"), plane)
     finer = np.array([[4, 0, 1.5], [0, 4, 1.5], [0, 0, 1.0]])  # pixel centres are at integers before and after
     for number, homography in enumerate(HOMOGRAPHIES[:others], 2):

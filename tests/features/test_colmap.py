@@ -16,7 +16,7 @@ from sdgmnet.features.describe import Features
 from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.sfm import colmap
 from sdgmnet.sfm.colmap import from_colmap, read_keypoints, to_colmap, verify, write_database
-from tests.features.pictures import noise_picture
+from tests.features.samples import noise_image
 from tests.sfm.planes import views_around, write_photos
 
 pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install 'sdgmnet[sfm]'")
@@ -130,7 +130,7 @@ print([[k.x, k.y, k.compute_scale(), k.compute_orientation() % (2 * np.pi), k.a1
 
 def test_colmaps_own_keypoints_lie_where_ours_do(tmp_path: Path) -> None:
     """It detects in its own way: the same blobs, and for each the place to a tenth of a pixel, the scale and the angle."""
-    picture = noise_picture(480, 400)
+    picture = noise_image(480, 400)
     (tmp_path / "images").mkdir()
     cv2.imwrite(str(tmp_path / "images" / "one.png"), picture)
     code = """

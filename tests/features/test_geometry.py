@@ -17,7 +17,7 @@ from sdgmnet.features.keypoints import Keypoints, detect, from_opencv, to_opencv
 from sdgmnet.features.kornia import from_lafs, to_lafs
 from sdgmnet.features.patches import cut_patches, inside
 from sdgmnet.sfm.colmap import from_colmap, to_colmap
-from tests.features.pictures import noise_picture
+from tests.features.samples import noise_image
 from tests.sfm.planes import with_orientation
 
 WIDTH, HEIGHT = 400, 360
@@ -25,7 +25,7 @@ WIDTH, HEIGHT = 400, 360
 
 @pytest.fixture(scope="module")
 def picture() -> np.ndarray:
-    return noise_picture(WIDTH, HEIGHT)
+    return noise_image(WIDTH, HEIGHT)
 
 
 @pytest.fixture(scope="module")

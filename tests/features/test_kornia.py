@@ -12,12 +12,12 @@ from sdgmnet.errors import InputError
 from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.features.kornia import from_lafs, to_lafs
 from sdgmnet.features.patches import cut_patches, inside
-from tests.features.pictures import noise_picture
+from tests.features.samples import noise_image
 
 
 @pytest.fixture(scope="module")
 def picture() -> np.ndarray:
-    return noise_picture(320, 300)
+    return noise_image(320, 300)
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ from sdgmnet.encoders import SDGMNet
 from sdgmnet.errors import InputError
 from sdgmnet.features.keypoints import detect, from_opencv, to_opencv
 from sdgmnet.features.opencv import OpenCVFeatures
-from tests.features.pictures import noise_picture
+from tests.features.samples import noise_image
 
 
 @pytest.fixture(scope="module")
 def picture() -> np.ndarray:
-    return noise_picture()
+    return noise_image()
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.features.regions import harris_corners, hessian_blobs, main_angles
-from tests.features.pictures import noise_picture
+from tests.features.samples import noise_image
 
 Detector = Callable[[np.ndarray], Keypoints]
 BOTH = pytest.mark.parametrize("find", [hessian_blobs, harris_corners])
@@ -49,7 +49,7 @@ def test_a_square_is_a_corner_point_of_its_own_scale(side: int) -> None:
 @pytest.mark.parametrize(("find", "share"), [(hessian_blobs, 0.8), (harris_corners, 0.6)])
 def test_a_larger_picture_has_the_same_regions_larger(find: Detector, share: float) -> None:
     """To half a pixel and 20 %. OpenCV's DoG finds 85 % again by this measure, and an image of something else has 10 %."""
-    zoom, picture = 1.6, noise_picture()
+    zoom, picture = 1.6, noise_image()
     larger = cv2.resize(picture, None, fx=zoom, fy=zoom, interpolation=cv2.INTER_CUBIC)
     small = find(picture)
     strong = small.select((small.sigma >= 2) & (np.arange(len(small.xy)) < len(small.xy) // 2))
@@ -68,7 +68,7 @@ def test_a_larger_picture_has_the_same_regions_larger(find: Detector, share: flo
 
 @BOTH
 def test_strongest_first_and_the_same_each_time(find: Detector) -> None:
-    picture = noise_picture()
+    picture = noise_image()
     found = find(picture)
     assert len(found.xy) > 200
     assert (np.diff(found.response) <= 0).all() and (found.response > 0).all()
@@ -116,7 +116,7 @@ def lowe_angle(image: np.ndarray, x: float, y: float, sigma: float) -> float:
 
 
 def test_angles_are_those_of_a_plain_histogram() -> None:
-    picture = noise_picture()
+    picture = noise_image()
     found = hessian_blobs(picture)
     clear = (np.abs(found.xy - (200, 180)) < (130, 110)).all(axis=1) & (found.sigma > 2) & (found.sigma < 8)
     few = found.select(np.flatnonzero(clear)[:40])
@@ -128,7 +128,7 @@ def test_angles_are_those_of_a_plain_histogram() -> None:
 
 
 def test_angles_are_opencvs_where_it_gives_one() -> None:
-    picture = noise_picture()
+    picture = noise_image()
     found = detect(picture)
     _, place, count = np.unique(found.xy, axis=0, return_inverse=True, return_counts=True)
     single = found.select((count[place.ravel()] == 1) & (found.sigma >= 1.6))

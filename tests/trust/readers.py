@@ -37,6 +37,7 @@ from sdgmnet.encoders import TFeat, load_encoder, load_tfeat, save_encoder
 from sdgmnet.features import eth, h5
 from sdgmnet.features.compact import Projection, load_projection, save_projection
 from sdgmnet.features.describe import Features
+from sdgmnet.features.h5_store import open_store, read_stamp
 from sdgmnet.features.images import read_color, read_gray
 from sdgmnet.features.keypoint_files import read_keypoints
 from sdgmnet.features.keypoints import Keypoints
@@ -210,17 +211,17 @@ def some_keypoints(count: int = 5) -> Keypoints:
 
 def make_h5(folder: Path) -> None:
     descriptors = np.eye(5, 128, dtype=np.float32)
-    with h5.Store(folder / "features.h5", "features", {"descriptor": "sift", "size": 100}) as store:
+    with open_store(folder / "features.h5", "features", {"descriptor": "sift", "size": 100}) as store:
         for name in ("a.png", "below/b.png"):
             store.add(name, h5.features_to_arrays(Features(some_keypoints(), descriptors, (100, 80))))
-    with h5.Store(folder / "matches.h5", "matches", {"features": "{}"}) as store:
+    with open_store(folder / "matches.h5", "matches", {"features": "{}"}) as store:
         arrays = {"matches0": np.array([1, -1, 0, 4, -1], np.int16), "matching_scores0": np.ones(5, np.float16)}
         store.add("a.png/below-b.png", arrays)
 
 
 def check_h5(folder: Path) -> None:
     features, matches = folder / "features.h5", folder / "matches.h5"
-    h5.stamp_of(features)
+    read_stamp(features)
     for name in h5.names_in(features):
         found = h5.read_features(features, name)
         count = len(found.keypoints.xy)
@@ -231,8 +232,8 @@ def check_h5(folder: Path) -> None:
             demand(all_finite(read(features, name)), "keypoints")
     pairs, scores = h5.read_matches(matches, "a.png", "below/b.png")
     demand(pairs.shape == (len(scores), 2) and (not len(pairs) or pairs.min() >= 0) and all_finite([scores]), "matches")
-    with h5.Store(features, "features", {"descriptor": "sift", "size": 100}) as store:
-        demand(all(isinstance(name, str) for name in store.finished), "names of a store")
+    with open_store(features, "features", {"descriptor": "sift", "size": 100}) as store:
+        demand(all(isinstance(name, str) for name in store.names), "names of a store")
 
 
 def make_keypoints(folder: Path) -> None:

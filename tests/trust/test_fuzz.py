@@ -20,6 +20,7 @@ from sdgmnet.data.patchset import PatchSet, together
 from sdgmnet.encoders import load_encoder
 from sdgmnet.errors import InputError
 from sdgmnet.features import h5
+from sdgmnet.features.h5_store import open_store
 from sdgmnet.features.images import MAX_PIXELS, declared_pixels, read_color, read_gray
 from sdgmnet.sfm import database
 from sdgmnet.sfm.viewer import read_ply
@@ -302,7 +303,7 @@ def test_h5_features_that_are_none(key: str, values: np.ndarray, tmp_path: Path)
     with h5py.File(tmp_path / "features.h5", "a") as file:
         del file[f"a.png/{key}"]
         file[f"a.png/{key}"] = values
-    with pytest.raises(InputError, match=f"a.png has {key}"):
+    with pytest.raises(InputError, match=f"a.png has invalid {key}"):
         h5.read_features(tmp_path / "features.h5", "a.png")
 
 
@@ -310,8 +311,9 @@ def test_h5_with_a_note_that_is_no_json(tmp_path: Path) -> None:
     make_h5(tmp_path)
     with h5py.File(tmp_path / "features.h5", "a") as file:
         file.attrs["sdgmnet"] = "{"
-    with pytest.raises(InputError, match="made in another way"):
-        h5.Store(tmp_path / "features.h5", "features", {"descriptor": "sift"})
+    refused = pytest.raises(InputError, match="features.h5")
+    with refused, open_store(tmp_path / "features.h5", "features", {"descriptor": "sift"}):
+        pass
 
 
 # What the fuzzer found

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sdgmnet.errors import InputError
-from sdgmnet.features.h5 import Store
+from sdgmnet.features.h5_store import open_store
 from sdgmnet.features.keypoint_files import read_keypoints
 
 
@@ -12,7 +12,7 @@ def test_text_npz_and_h5_give_the_same(tmp_path: Path) -> None:
     (tmp_path / "points.txt").write_text("# x y sigma angle\n1 2.5 3 90\n\n4, 5, 6, -45  # the second\n")
     arrays = {"keypoints": np.array([[1, 2.5], [4, 5]]), "scales": np.array([3, 6]), "oris": np.array([90, -45])}
     np.savez(tmp_path / "points.npz", **arrays)
-    with Store(tmp_path / "points.h5", "features") as store:
+    with open_store(tmp_path / "points.h5", "features") as store:
         store.add("dir/a.jpg", arrays)
     for name in ("points.txt", "points.npz", "points.h5"):
         found = read_keypoints(tmp_path / name, "dir/a.jpg")
@@ -36,7 +36,7 @@ def test_no_keypoints_are_none(tmp_path: Path) -> None:
         ("1 2 3 4 5 6\n", "has 6 columns"),
         ("1 2 3\n1 2\n", "not a table"),
         ("one two three\n", "not a table"),
-        ("1 2 0\n", "not above 0"),
+        ("1 2 0\n", "not positive"),
         ("1 nan 3\n", "not finite"),
     ],
 )
@@ -57,7 +57,7 @@ def test_what_is_wrong_with_an_npz_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         read_keypoints(tmp_path / "none.npz", "")
     np.savez(tmp_path / "without.npz", keypoints=np.zeros((3, 2)))
-    with pytest.raises(InputError, match="must hold keypoints .N, 2. and scales"):
+    with pytest.raises(InputError, match="keypoints .N, 2. and scales"):
         read_keypoints(tmp_path / "without.npz", "")
     np.savez(tmp_path / "uneven.npz", keypoints=np.zeros((3, 2)), scales=np.ones(2))
     with pytest.raises(InputError, match="all of them numbers"):

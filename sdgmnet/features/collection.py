@@ -1,0 +1,263 @@
+"""Many images: describe them into an h5 file and match pairs into another, in hloc's layout.
+
+Both can be interrupted at any moment and continued by the same call; what a file holds already is not computed again.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import cv2
+import numpy as np
+
+from sdgmnet.distributed import ALONE, World
+from sdgmnet.errors import InputError
+from sdgmnet.features.describe import LONGEST_SIDE, Descriptor, Features, describe_image
+from sdgmnet.features.h5 import features_to_arrays, matches_to_arrays, names_in, pair_name, read_features
+from sdgmnet.features.h5_store import note_in_words, note_text, open_store, read_note, read_stamp, write_part
+from sdgmnet.features.images import find_photos, plain_name, read_gray
+from sdgmnet.features.keypoint_files import holds_many, read_keypoints
+from sdgmnet.features.match import Matches, match
+from sdgmnet.features.pairs import Pair
+from sdgmnet.features.verify import Verified, verify
+from sdgmnet.report import OnProgress, no_progress, print_aside, track
+from sdgmnet.storage import digest
+
+Images = Mapping[str, Path]  # name -> file
+MATCH_PAUSE = 2.0  # seconds of matching that a kill may lose
+CACHED_FEATURES = 32  # images whose features stay in memory while pairs are matched
+
+
+@dataclass(frozen=True)
+class DescribeOptions:
+    limit: int | None = None  # keypoints per image, strongest first
+    upright: bool = False  # every angle 0, one keypoint per location
+    as_stored: bool = False  # EXIF orientation is not applied
+    size: int = LONGEST_SIDE  # longest side while an image is described
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise InputError(f"limit must be at least 1, not {self.limit}.")
+        if self.size < 16:
+            raise InputError(f"size must be at least 16, not {self.size}.")
+
+
+@dataclass(frozen=True)
+class MatchOptions:
+    mutual: bool = True
+    ratio: float | None = None
+    verify: Literal["none", "homography", "fundamental"] = "none"
+    tolerance: float | None = None  # pixels; None: the default of the model
+
+    def __post_init__(self) -> None:
+        if self.ratio is not None and not 0 < self.ratio <= 1:
+            raise InputError(f"ratio must be in (0, 1], not {self.ratio}.")
+        if self.tolerance is not None and self.verify == "none":
+            raise InputError("tolerance needs verify homography or fundamental.")
+        if self.tolerance is not None and not 0 < self.tolerance < float("inf"):
+            raise InputError(f"tolerance must be a positive number of pixels, not {self.tolerance}.")
+
+
+class Outcome(NamedTuple):
+    """Of a run that added images or pairs to a file."""
+
+    names: set[str]  # of the images or pairs asked for, those that the file holds now
+    summary: str
+
+
+def find_images(places: Sequence[Path]) -> dict[str, Path]:
+    """Name -> file of images and of the images in folders. Below a folder, names are paths relative to it."""
+    if not places:
+        raise InputError("give images, or a folder of images.")
+    found: dict[str, Path] = {}
+    for place in places:
+        if place.is_dir():
+            below = {plain_name(name): place / name for name in find_photos(place)}
+            if not below:
+                raise InputError(f"{place} holds no images.")
+        elif place.exists():
+            below = {plain_name(place.name): place}
+        else:
+            raise InputError(f"{place} does not exist.")
+        for name, path in below.items():
+            if name in found and found[name].resolve() != path.resolve():
+                raise InputError(f"{found[name]} and {path} are both named {name}: give a folder that holds both.")
+        found.update(below)
+    return found
+
+
+def describe_images(
+    out: Path,
+    images: Images,
+    descriptor: Descriptor,
+    options: DescribeOptions | None = None,
+    *,
+    keypoints: Path | None = None,
+    overwrite: bool = False,
+    world: World = ALONE,
+    on_progress: OnProgress = no_progress,
+    on_skipped: Callable[[str], None] = print_aside,
+) -> Outcome:
+    """Describe the images that the h5 file lacks, or all of them with `overwrite`. An image that cannot be read is skipped.
+
+    keypoints: a file of keypoints to describe instead of detecting any. Of several ranks, each describes its share into parts,
+    and rank 0 merges them into the file.
+    """
+    options = options or DescribeOptions()
+    world.require_equal(json.dumps(sorted(images)), "images", "give all ranks the same folders")
+    note = world.on_all_ranks(lambda: features_note(descriptor, options) | _keypoints_note(out, images, keypoints))
+    began, counted, skipped = time.perf_counter(), 0, 0
+    with ExitStack() as stack:
+        store = world.on_rank_zero(lambda: stack.enter_context(open_store(out, "features", note, overwrite=overwrite)))
+        todo = world.broadcast([name for name in images if store is not None and (overwrite or name not in store)])
+        for name in track(todo[world.rank :: world.size], "describing", on_progress):
+            try:
+                given = None if keypoints is None else read_keypoints(keypoints, name)
+                gray = read_gray(images[name], exif_orientation=not options.as_stored)
+                features = describe_image(
+                    gray, given, descriptor=descriptor, limit=options.limit, upright=options.upright, size=options.size
+                )
+            except (InputError, cv2.error, MemoryError) as error:
+                on_skipped(f"{_why(error, images[name])} Skipped.")
+                skipped += 1
+                continue
+            if store is None:
+                write_part(out, note, {name: features_to_arrays(features)})
+            else:
+                store.add(name, features_to_arrays(features))
+            counted += len(features.keypoints.xy)
+        counted, skipped = (sum(numbers) for numbers in zip(*world.all_gather_object((counted, skipped)), strict=True))
+    if store is None:
+        return Outcome(set(), "")
+    done, before = len(todo) - skipped, len(images) - len(todo)
+    if sum(name in store for name in todo) < done:
+        raise InputError(f"{out}: what other ranks described is missing: all ranks must see the same folders.")
+    if not done and not before:
+        raise InputError("no image could be described; see the reasons above.")
+    summary = _summary(out, done, "image", "described", f"{counted} keypoints", began, before, skipped)
+    return Outcome({name for name in images if name in store}, summary)
+
+
+def features_note(descriptor: Descriptor, options: DescribeOptions) -> dict[str, Any]:
+    """What must be the same for all features in a file."""
+    return {"descriptor": descriptor.fingerprint or descriptor.label, **asdict(options)}
+
+
+def _keypoints_note(out: Path, images: Images, keypoints: Path | None) -> dict[str, str]:
+    if keypoints is None:
+        return {}
+    if not keypoints.is_file():
+        raise InputError(f"{keypoints} does not exist.")
+    if not holds_many(keypoints) and len(images) > 1:
+        raise InputError(f"{keypoints} holds the keypoints of one image, but {len(images)} are given: use an h5 file.")
+    if keypoints.resolve() == out.resolve():
+        raise InputError(f"{out} cannot be read for its keypoints and written at once: choose another -o.")
+    return {"keypoints": f"{keypoints.name} {digest(keypoints)}"}
+
+
+def _why(error: Exception, path: Path) -> str:
+    if isinstance(error, InputError):
+        return str(error)
+    if isinstance(error, MemoryError) or "memory" in str(error).lower():
+        return f"{path} needs more memory than there is: try a smaller --size."
+    return f"{path} cannot be described ({' '.join(str(error).split())[:200]})."
+
+
+def _summary(
+    out: Path, done: int, what: str, verb: str, found: str, began: float, before: int, skipped: int = 0
+) -> str:
+    parts = [f"{done} {what}{'' if done == 1 else 's'} {verb} ({found}, {time.perf_counter() - began:.1f} s)"]
+    parts += [f"{before} in the file already"] * bool(before) + [f"{skipped} skipped"] * bool(skipped)
+    return f"{out}: {', '.join(parts)}."
+
+
+def complete_features(
+    path: Path,
+    images: Images,
+    descriptor: Descriptor,
+    given: Mapping[str, Any],
+    *,
+    on_progress: OnProgress = no_progress,
+    on_skipped: Callable[[str], None] = print_aside,
+) -> Outcome:
+    """Features of the images in an h5 file, made where it is missing. Images that it lacks are described as the others were.
+
+    given: the options that the user gave, `descriptor` (a fingerprint) among them; they must agree with an existing file.
+    """
+    options = DescribeOptions(**{key: value for key, value in given.items() if key != "descriptor"})
+    describe = partial(describe_images, path, images, descriptor, on_progress=on_progress, on_skipped=on_skipped)
+    if not path.exists():
+        return describe(options)
+    note = read_note(path)
+    if note is None and given:
+        option = next(iter(given)).replace("_", "-")
+        raise InputError(f"{path} was not written by sdgmnet: leave out --{option}, which does not apply to it.")
+    made = note or {}
+    if any(made.get(key) != value for key, value in given.items()):
+        raise InputError(
+            f"{path} was made with other options ({note_in_words(made)}): give these options, or another --features."
+        )
+    present = set(names_in(path)) & set(images)
+    missing = sorted(set(images) - present)
+    if missing:
+        options = replace(options, **{key: made[key] for key in asdict(options) if key in made})
+        if made == features_note(descriptor, options):
+            return describe(options)
+        for name in missing:  # of another program, or made by weights or keypoints that are not given
+            on_skipped(f"{path} lacks {name}. Skipped.")
+    return Outcome(present, "")
+
+
+def match_pairs(
+    out: Path,
+    features: Path,
+    pairs: Sequence[Pair],
+    options: MatchOptions | None = None,
+    *,
+    overwrite: bool = False,
+    on_progress: OnProgress = no_progress,
+) -> Outcome:
+    """Match the pairs that the h5 file `out` lacks, or all with `overwrite`, by their features in another h5 file."""
+    options = options or MatchOptions()
+    made = read_note(features)
+    note = {
+        "features": None if made is None else note_text(made),
+        "stamp": read_stamp(features),
+        **asdict(options),
+    }
+    read = lru_cache(CACHED_FEATURES)(partial(read_features, features))
+    counted, began = 0, time.perf_counter()
+    with open_store(out, "matches", note, overwrite=overwrite, pause=MATCH_PAUSE) as store:
+        todo = [pair for pair in pairs if overwrite or not any(pair_name(*one) in store for one in (pair, pair[::-1]))]
+        for pair in track(todo, "matching", on_progress):
+            first, second = read(pair[0]), read(pair[1])
+            matches = match(first, second, mutual=options.mutual, ratio=options.ratio)
+            inlier = verify_matches(first, second, matches, options).inlier
+            matches = Matches(*(column[inlier] for column in matches))
+            store.add(pair_name(*pair), matches_to_arrays(matches, len(first.keypoints.xy)))
+            counted += len(matches.pairs)
+    summary = _summary(out, len(todo), "pair", "matched", f"{counted} matches", began, len(pairs) - len(todo))
+    return Outcome({pair_name(*pair) for pair in pairs}, summary)
+
+
+def verify_matches(first: Features, second: Features, matches: Matches, options: MatchOptions) -> Verified:
+    """As `verify`, or every match where nothing is to be verified."""
+    if options.verify == "none":
+        return Verified(None, np.ones(len(matches.pairs), dtype=bool))
+    return verify(first, second, matches, options.verify, options.tolerance)
+
+
+def require_distinct_names(pairs: Sequence[Pair]) -> None:
+    """hloc writes a/b as a-b in the name of a pair: two pairs may get the same name."""
+    taken: dict[str, Pair] = {}
+    for pair in pairs:
+        other = taken.setdefault(pair_name(*pair), pair)
+        if other != pair:
+            raise InputError(
+                f"the pairs {' '.join(other)} and {' '.join(pair)} have the same name in hloc's files: rename an image."
+            )
