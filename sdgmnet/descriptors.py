@@ -29,14 +29,6 @@ KORNIA = ("HardNet", "HyNet", "SOSNet", "TFeat")
 CHUNK = 512  # patches per call of an ONNX or kornia module
 
 
-def load_sift(spec: str) -> Descriptor:
-    return Descriptor("sift", sift, describe_at_keypoints=sift_at_keypoints)
-
-
-def load_rootsift(spec: str) -> Descriptor:
-    return Descriptor("rootsift", rootsift, describe_at_keypoints=rootsift_at_keypoints)
-
-
 def load_weights(spec: str) -> Descriptor:
     """A shipped name, a .safetensors file, or a folder of a training run or in Hugging Face's layout."""
     encoder, card = load_encoder(spec)
@@ -44,11 +36,6 @@ def load_weights(spec: str) -> Descriptor:
     trained_on, scenes = (tuple(card.get(key) or ()) for key in ("trained_on", "scenes"))
     label = path.resolve().name if path.is_dir() else path.stem
     return descriptor_from_encoder(encoder, label)._replace(trained_on=trained_on, scenes=scenes)
-
-
-def load_tfeat_file(path: str) -> Descriptor:
-    """TFeat's published weights."""
-    return descriptor_from_encoder(load_tfeat(path), "tfeat")
 
 
 def load_folder(spec: str) -> Descriptor:
@@ -142,12 +129,12 @@ def in_chunks(describe: Callable[[Tensor], np.ndarray], side: int) -> DescribeFn
 # follows the colon), `FILE.suffix` or `FOLDER`. A new descriptor is one more line.
 DESCRIPTORS: dict[str, Callable[[str], Descriptor]] = {
     ALIAS: load_weights,
-    "sift": load_sift,
-    "rootsift": load_rootsift,
+    "sift": lambda _: Descriptor("sift", sift, describe_at_keypoints=sift_at_keypoints),
+    "rootsift": lambda _: Descriptor("rootsift", rootsift, describe_at_keypoints=rootsift_at_keypoints),
     "FILE.safetensors": load_weights,
     "FILE.onnx": load_onnx,
     "FOLDER": load_folder,
-    "tfeat:FILE": load_tfeat_file,
+    "tfeat:FILE": lambda path: descriptor_from_encoder(load_tfeat(path), "tfeat"),
     "kornia:NAME[:FILE]": load_kornia,
 }
 

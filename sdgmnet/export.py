@@ -1,4 +1,4 @@
-"""Encoder -> what is given away: ONNX, for programs without torch, and weights in half precision."""
+"""Encoder -> files for others: ONNX for programs without torch, and weights in half precision."""
 
 import copy
 import json
@@ -21,11 +21,11 @@ from sdgmnet.features.patches import cut_patches
 from sdgmnet.storage import new_file
 
 INPUT, OUTPUT = "patches", "descriptors"
-HALF_AGREES = 1e-3  # a number of a descriptor may change by so much when weights are stored in half precision
+HALF_TOLERANCE = 1e-3  # largest change of a descriptor's component when weights are stored in half precision
 
 
 class Inference(nn.Module):
-    """What an encoder does in eval mode, without a look at the batch's size, which export would take for a constant."""
+    """An encoder's forward pass in eval mode without looking at the batch size, which export would make a constant."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
@@ -39,21 +39,19 @@ class Inference(nn.Module):
 
 
 def export_onnx(encoder: Encoder, path: Path | str, card: dict[str, Any] | None = None) -> None:
-    """Write one file: patches (batch, 1, 32, 32) float32 in [0, 1] -> descriptors (batch, 128), any batch.
+    """Write an ONNX model: patches (batch, 1, 32, 32) float32 in [0, 1] -> descriptors (batch, 128), any batch size.
 
-    The card stands in the file's metadata as JSON. The encoder is left in the mode it was found in.
+    The card is stored as JSON in the file's metadata. The encoder stays in its mode.
     """
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
-        raise InputError(
-            f"ONNX is written by {' and '.join(missing)}, not installed here: pip install 'sdgmnet[onnx]'."
-        )
+        raise InputError(f"{' and '.join(missing)} must be installed to write ONNX: pip install 'sdgmnet[onnx]'.")
     example = torch.rand(2, 1, encoder.patch_size, encoder.patch_size, device=next(encoder.parameters()).device)
     modes = [(module, module.training) for module in encoder.modules()]
     log = logging.getLogger("torch.onnx")
     level = log.level
     try:
-        log.setLevel(logging.ERROR)  # it misses torchvision, which nothing here needs
+        log.setLevel(logging.ERROR)  # it warns about missing torchvision, which is not needed
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
@@ -76,13 +74,13 @@ def export_onnx(encoder: Encoder, path: Path | str, card: dict[str, Any] | None 
 
 
 def halved(encoder: Encoder) -> Encoder:
-    """The encoder with its weights in half precision, for storage, if patches of a real image get the same descriptors."""
+    """The encoder with its weights in half precision, for storage; refused if descriptors of a real image change."""
     half = copy.deepcopy(encoder).half()
-    picture = read_picture("camera.png")
-    patches = cut_patches(picture, detect(picture, 1000))
+    image = read_picture("camera.png")
+    patches = cut_patches(image, detect(image, 1000))
     change = np.abs(describe_patches(encoder, patches) - describe_patches(copy.deepcopy(half).float(), patches)).max()
-    if not change <= HALF_AGREES:
+    if not change <= HALF_TOLERANCE:
         raise InputError(
-            f"half precision changes a descriptor by {change:.2g}, more than {HALF_AGREES:g}: use --full to keep single."
+            f"half precision changes descriptors by {change:.2g}, more than {HALF_TOLERANCE:g}: keep single precision (--full)."
         )
     return half

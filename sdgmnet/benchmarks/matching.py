@@ -31,7 +31,7 @@ from sdgmnet.features.describe import Features, describe_keypoints
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.features.match import match
-from sdgmnet.features.verify import LEAST, TOLERANCE, verify
+from sdgmnet.features.verify import MIN_MATCHES, TOLERANCE, verify
 from sdgmnet.report import OnProgress, Section, no_progress
 
 Table = tuple[list[str], list[list[str]]]  # header, rows
@@ -241,7 +241,7 @@ def sections(results: Results, keypoints: int, near: float) -> list[Section]:
             f"{SAMPLES} random keypoints against all (the paper's Fig. 5)",
             f"{SAMPLES} random DoG keypoints of the reference whose true location is inside the other image, or all if there "
             "are fewer; nearest of all keypoints of the other image, without ratio test. Matches within so many pixels of the "
-            f"true location, mean over pairs and {len(SEEDS)} draws. Pairs with fewer than {LEAST['homography']} matches "
+            f"true location, mean over pairs and {len(SEEDS)} draws. Pairs with fewer than {MIN_MATCHES['homography']} matches "
             f"within {SAMPLE_THRESHOLDS[SHOWN]:g} px give no homography.",
             *sampled_table(results),
         ),
@@ -273,7 +273,7 @@ def score_table(results: Results) -> Table:
 
 def sampled_table(results: Results) -> Table:
     """Means over pairs and draws, and in how many pairs too few are correct for a homography."""
-    least = LEAST["homography"]
+    least = MIN_MATCHES["homography"]
     correct = [f"correct, {near:g} px" for near in SAMPLE_THRESHOLDS]
     header = ["descriptor", *correct, f"share, {SAMPLE_THRESHOLDS[SHOWN]:g} px (%)", f"pairs below {least}"]
     rows = []

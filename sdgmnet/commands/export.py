@@ -11,16 +11,17 @@ from sdgmnet.report import Out
 
 @dataclass(frozen=True)
 class OnnxArguments:
-    """Write weights as ONNX: patches (batch, 1, 32, 32) in [0, 1] -> descriptors (batch, 128) of unit length.
+    """Export weights as an ONNX model: patches (batch, 1, 32, 32) in [0, 1] -> descriptors (batch, 128) of unit length.
 
         sdgmnet export onnx sdgmnet -o model.onnx
         sdgmnet export onnx runs/mine -o mine.onnx
 
-    The batch is free. Patches of 64 pixels are halved first, as describe_patches does. Needs pip install 'sdgmnet[onnx]'.
+    The batch size is free. Patches of 64 pixels must be halved first, as describe_patches does. Needs pip install
+    'sdgmnet[onnx]'.
     """
 
     weights: tyro.conf.Positional[str]
-    """A .safetensors file, the folder of a training run, or a name of weights that ship with the package."""
+    """A .safetensors file, the folder of a training run, or the name of shipped weights."""
     out: Out
     """The file to write."""
 
@@ -28,7 +29,7 @@ class OnnxArguments:
 def onnx(words: list[str]) -> None:
     arguments = tyro.cli(OnnxArguments, prog="sdgmnet export onnx", args=words)
     if arguments.out.is_dir():
-        raise InputError(f"{arguments.out} is a folder: give the file to write, as in -o model.onnx.")
+        raise InputError(f"{arguments.out} is a folder: give a file name, as in -o model.onnx.")
     from sdgmnet.encoders import load_encoder
     from sdgmnet.export import export_onnx
 
@@ -39,23 +40,23 @@ def onnx(words: list[str]) -> None:
 
 @dataclass(frozen=True)
 class WeightsArguments:
-    """Write weights to give away, half as large: a .safetensors file with its card beside it, or a Hugging Face folder.
+    """Export weights in half precision: a .safetensors file and its card as JSON, or a folder in Hugging Face's layout.
 
         sdgmnet export weights runs/mine -o mine.safetensors
         sdgmnet export weights runs/mine -o mine --full
 
-    Half precision is refused where a number of a descriptor changes by more than 0.001; this is tried on an image that comes
-    with pip install 'sdgmnet[demo]'.
+    Half precision is refused if it changes a component of a descriptor by more than 0.001, on an image of pip install
+    'sdgmnet[demo]'.
     """
 
     weights: tyro.conf.Positional[str]
-    """A .safetensors file, the folder of a training run, or a name of weights that ship with the package."""
+    """A .safetensors file, the folder of a training run, or the name of shipped weights."""
     out: Out
-    """The file to write if it ends in .safetensors; otherwise a folder for config.json and model.safetensors."""
+    """A file that ends in .safetensors, or a folder for config.json and model.safetensors."""
     full: bool = False
     """Keep single precision."""
     note: str | None = None
-    """A sentence for the card: origin of the data, licence."""
+    """A sentence for the card, such as the origin of the data or the licence."""
 
 
 def weights(words: list[str]) -> None:
@@ -63,7 +64,7 @@ def weights(words: list[str]) -> None:
     from sdgmnet.encoders import load_encoder, save_encoder
     from sdgmnet.export import halved
 
-    refuse_to_lose(arguments.weights, arguments.out)
+    require_safe_target(arguments.weights, arguments.out)
     encoder, card = load_encoder(arguments.weights)
     if not arguments.full:
         encoder = halved(encoder)
@@ -76,11 +77,11 @@ def weights(words: list[str]) -> None:
     print(f"Written to {arguments.out}.")
 
 
-def refuse_to_lose(weights: str, out: Path) -> None:
-    """Neither the weights themselves nor the folder of a run is written over."""
+def require_safe_target(weights: str, out: Path) -> None:
+    """Neither the weights themselves nor the folder of a training run is overwritten."""
     from sdgmnet.pretrained import find_weights
 
     if out.exists() and out.resolve() == find_weights(weights).resolve():
-        raise InputError(f"{out} is what is to be exported: choose another -o.")
+        raise InputError(f"{out} is the file to export: choose another -o.")
     if out.is_dir() and (out / "log.jsonl").exists():
         raise InputError(f"{out} is the folder of a training run: choose another -o.")

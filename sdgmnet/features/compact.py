@@ -1,14 +1,13 @@
-"""Descriptors for large collections: a byte a number, and fewer numbers.
+"""Compact descriptors for large collections: uint8, and PCA to fewer dimensions.
 
-A byte holds `rint(256 x) + 128`, cut at 0 and 255: x from -1/2 to 127/256 in steps of 1/256. Numbers of unit descriptors of
-128 dimensions stay within (0.39 was the largest of ours, 0.33 of RootSIFT's). The scale is fixed, so that collections made
-apart can be compared; differences of bytes are 256 times those of descriptors, so that distances of bytes rank alike.
+uint8 holds `rint(256 x) + 128`, clipped to 0..255: x from -1/2 to 127/256 in steps of 1/256. The numbers of unit descriptors of
+128 dimensions stay within (the largest was 0.39 for ours, 0.33 for RootSIFT). The scale is fixed, so that separate collections
+can be compared; differences of uint8 are 256 times those of descriptors, so that distances rank alike.
 
-Fewer dimensions: the principal axes of the descriptors' second moment. Their mean is left in, as it is cosines that must be
-kept: of the nearest neighbours between four pairs of real images, described with what `make demo` learns, 64 axes kept
-99.8 %, and with the mean taken out 96.1 %. The axes are then turned by a fixed rotation, which no cosine sees, so that every
-number is of the same size and fits the bytes' scale. (Bytes alone kept 99.2 %, both 99.1 %. RootSIFT: bytes 98.5 %, 64 axes
-93.7 %.)
+PCA uses the principal axes of the second moment. The mean is not subtracted, because cosines must be kept: of the nearest
+neighbours between four pairs of real images, described with weights of `make demo`, 64 dimensions kept 99.8 %, and with the
+mean subtracted 96.1 %. A fixed rotation follows, which changes no cosine, so that all numbers are of the same size and
+fit the scale of uint8. (uint8 alone kept 99.2 %, both 99.1 %. RootSIFT: uint8 98.5 %, 64 dimensions 93.7 %.)
 """
 
 from pathlib import Path
@@ -21,7 +20,7 @@ from safetensors.numpy import load_file, save
 from sdgmnet.errors import InputError
 from sdgmnet.storage import new_file
 
-SCALE, MIDDLE = 256, 128
+SCALE, OFFSET = 256, 128
 
 
 class Projection(NamedTuple):
@@ -30,29 +29,29 @@ class Projection(NamedTuple):
 
 def to_bytes(descriptors: np.ndarray) -> np.ndarray:
     """Unit descriptors (N, D) -> (N, D) uint8."""
-    check_unit(descriptors)
-    return np.clip(np.rint(np.asarray(descriptors, dtype=np.float32) * SCALE) + MIDDLE, 0, 255).astype(np.uint8)
+    require_unit(descriptors)
+    return np.clip(np.rint(np.asarray(descriptors, dtype=np.float32) * SCALE) + OFFSET, 0, 255).astype(np.uint8)
 
 
 def from_bytes(stored: np.ndarray) -> np.ndarray:
     """(N, D) uint8 -> unit descriptors (N, D) float32."""
     if stored.ndim != 2 or stored.dtype != np.uint8:
-        raise InputError(f"stored descriptors are (N, D) uint8, not {stored.dtype} {stored.shape}.")
-    return unit((stored.astype(np.float32) - MIDDLE) / SCALE)
+        raise InputError(f"stored descriptors must be (N, D) uint8, not {stored.dtype} {stored.shape}.")
+    return unit((stored.astype(np.float32) - OFFSET) / SCALE)
 
 
 def fit_projection(descriptors: np.ndarray, dimensions: int = 64) -> Projection:
-    """The axes that keep most of unit descriptors (N, D), some thousands of them and from many images."""
-    check_unit(descriptors)
+    """PCA of unit descriptors (N, D); give some thousands, from many images."""
+    require_unit(descriptors)
     count, size = descriptors.shape
     if not 0 < dimensions <= size:
         raise InputError(f"descriptors of {size} dimensions can be projected to 1 to {size}, not {dimensions}.")
     if count < size:
-        raise InputError(f"{count} descriptors are too few for axes in {size} dimensions: give some thousands.")
+        raise InputError(f"{count} descriptors are too few for PCA in {size} dimensions: give some thousands.")
     rows = descriptors.astype(np.float64)
-    _, axes = np.linalg.eigh(rows.T @ rows)  # the largest last
-    turn, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(dimensions, dimensions)))
-    return Projection((axes[:, -dimensions:] @ turn).astype(np.float32))
+    _, axes = np.linalg.eigh(rows.T @ rows)  # largest eigenvalue last
+    rotation, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(dimensions, dimensions)))
+    return Projection((axes[:, -dimensions:] @ rotation).astype(np.float32))
 
 
 def project(projection: Projection, descriptors: np.ndarray) -> np.ndarray:
@@ -73,18 +72,18 @@ def load_projection(path: Path | str) -> Projection:
     try:
         axes = load_file(path).get("axes")
     except SafetensorError as error:
-        raise InputError(f"{path} is not a whole safetensors file ({error}): write it again.") from error
+        raise InputError(f"{path} is not a valid safetensors file ({error}): write it again.") from error
     if axes is None or axes.ndim != 2 or not np.isfinite(axes).all():
-        raise InputError(f"{path} holds no projection: it is written by save_projection.")
+        raise InputError(f"{path} is not a projection: write one with save_projection.")
     return Projection(axes)
 
 
-def check_unit(descriptors: np.ndarray) -> None:
+def require_unit(descriptors: np.ndarray) -> None:
     if descriptors.ndim != 2 or descriptors.dtype.kind != "f":
-        raise InputError(f"descriptors are floats (N, D), not {descriptors.dtype} {descriptors.shape}.")
+        raise InputError(f"descriptors must be floats (N, D), not {descriptors.dtype} {descriptors.shape}.")
     length = np.linalg.norm(descriptors, axis=1)
-    if not (np.abs(length - 1) < 1e-2)[length != 0].all():  # a flat patch has none
-        raise InputError("these descriptors are not of unit length: divide each by its length.")
+    if not (np.abs(length - 1) < 1e-2)[length != 0].all():  # a flat patch has a descriptor of zeros
+        raise InputError("descriptors must be of unit length: divide each by its norm.")
 
 
 def unit(rows: np.ndarray) -> np.ndarray:

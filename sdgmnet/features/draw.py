@@ -1,4 +1,4 @@
-"""Two images side by side, with lines between what matches."""
+"""Two images side by side, with lines between their matches."""
 
 from pathlib import Path
 
@@ -10,27 +10,27 @@ from matplotlib.figure import Figure
 
 from sdgmnet.storage import new_file
 
-HEIGHT = 900  # pixels of the two images, as they are shown
-WIDEST = 2400  # pixels of both
+HEIGHT = 900  # pixels of each image as drawn
+MAX_WIDTH = 2400  # pixels of both
 GAP = 16
-LINES = 150  # drawn at most, evenly spread: more hide the images; every match has its dots
+MAX_LINES = 150  # evenly spread: more would hide the images; every inlier has its dots
 DPI = 150
 OUTLIER = "#d62728"
 
 
 def draw_matches(
     images: tuple[np.ndarray, np.ndarray],
-    places: tuple[np.ndarray, np.ndarray],
+    xy: tuple[np.ndarray, np.ndarray],
     inlier: np.ndarray,
     path: Path | str,
     title: str,
     *,
     show_outliers: bool = True,
 ) -> None:
-    """A PNG of both images whole, (H, W) or (H, W, 3) uint8 in RGB, and lines between `places` (M, 2) that match.
+    """Write a PNG of two images, (H, W) or (H, W, 3) uint8 in RGB, with lines between matching locations `xy` (M, 2).
 
-    Colours go with the place in the first image, so that a line can be followed and one that leads elsewhere stands out.
-    What is no inlier is faint and below the others, or hidden.
+    The colour follows the location in the first image, so that a line can be followed and a wrong one stands out. Outliers are
+    faint and below the inliers, or hidden.
     """
     scales = fitting_scales([image.shape[:2] for image in images])
     shown = [resize(image, scale) for image, scale in zip(images, scales, strict=True)]
@@ -40,7 +40,7 @@ def draw_matches(
     tops = [(height - len(one)) // 2 for one in shown]
     for one, left, top in zip(shown, (0, offset), tops, strict=True):
         canvas[top : top + len(one), left : left + one.shape[1]] = one
-    ends = np.stack([(xy + 0.5) * scale - 0.5 for xy, scale in zip(places, scales, strict=True)], 1)  # (M, 2, 2)
+    ends = np.stack([(side + 0.5) * scale - 0.5 for side, scale in zip(xy, scales, strict=True)], 1)  # (M, 2, 2)
     ends += np.array([[0, tops[0]], [offset, tops[1]]])
     margin = 46  # for the title
     figure = Figure(figsize=(width / DPI, (height + margin) / DPI), dpi=DPI)
@@ -48,13 +48,13 @@ def draw_matches(
     axis.imshow(canvas, interpolation="nearest", aspect="auto")
     axis.axis("off")
     if show_outliers:
-        wrong = ends[~inlier][spread(ends[~inlier], LINES // 2)]
+        wrong = ends[~inlier][spread(ends[~inlier], MAX_LINES // 2)]
         axis.add_collection(LineCollection(list(wrong), colors=OUTLIER, linewidths=0.5, alpha=0.3))
     right = ends[inlier]
     colors = position_colors(right[:, 0], shown[0].shape[:2], tops[0])
     for side in range(2):
         axis.scatter(right[:, side, 0], right[:, side, 1], s=2.5, c=colors, linewidths=0)
-    drawn = spread(right, LINES)
+    drawn = spread(right, MAX_LINES)
     axis.add_collection(LineCollection(list(right[drawn]), colors=list(colors[drawn]), linewidths=0.7, alpha=0.85))
     axis.set_xlim(-0.5, width - 0.5)
     axis.set_ylim(height - 0.5, -0.5)
@@ -69,21 +69,21 @@ def draw_matches(
 
 
 def fitting_scales(sizes: list[tuple[int, int]]) -> list[float]:
-    """Both as high as each other, and together not too wide."""
+    """Scales that give both images the same height, and together at most MAX_WIDTH."""
     scales = [HEIGHT / height for height, _ in sizes]
     width = sum(scale * size[1] for scale, size in zip(scales, sizes, strict=True))
-    return [scale * min(1.0, WIDEST / width) for scale in scales]
+    return [scale * min(1.0, MAX_WIDTH / width) for scale in scales]
 
 
 def resize(image: np.ndarray, scale: float) -> np.ndarray:
-    """(H, W, 3) uint8, of another size."""
+    """(H, W, 3) uint8, resized."""
     size = max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
     image = cv2.resize(image, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC)
     return image if image.ndim == 3 else cv2.cvtColor(image, cv2.COLOR_GRAY2RGB)
 
 
 def spread(ends: np.ndarray, count: int) -> np.ndarray:
-    """Indices of at most `count` lines, far from each other in the first image."""
+    """Indices of at most `count` lines, by farthest-point sampling in the first image."""
     if len(ends) <= count:
         return np.arange(len(ends))
     points = ends[:, 0]
@@ -97,7 +97,7 @@ def spread(ends: np.ndarray, count: int) -> np.ndarray:
 
 
 def position_colors(points: np.ndarray, size: tuple[int, int], top: float) -> np.ndarray:
-    """(M, 4): one hue after another from left to right, lighter towards the bottom."""
+    """RGBA (M, 4): the hue changes from left to right, lighter towards the bottom."""
     along = np.clip(points[:, 0] / max(size[1] - 1, 1), 0, 1)
     down = np.clip((points[:, 1] - top) / max(size[0] - 1, 1), 0, 1)
     colors = matplotlib.colormaps["turbo"](0.08 + 0.84 * along)

@@ -1,7 +1,7 @@
-"""Image -> keypoints: OpenCV's difference-of-Gaussians detector, as plain arrays.
+"""Image -> keypoints: OpenCV's difference-of-Gaussians (DoG) detector, as plain arrays.
 
-The package's one convention: pixel centres at integers, x to the right, y down; angles in radians, clockwise as seen on the
-image, so that the direction of angle t is (cos t, sin t) in (x, y); sigma is the scale in pixels (OpenCV's size is 2 sigma).
+The convention of the whole package: pixel centres at integers, x to the right, y down; angles in radians, clockwise on the
+image: angle t points to (cos t, sin t) in (x, y); sigma is the scale in pixels (OpenCV's size is 2 sigma).
 """
 
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ class Keypoints(NamedTuple):
         return Keypoints(*(column[which] for column in self))
 
 
-CONTRAST = 0.04  # OpenCV's
+CONTRAST = 0.04  # OpenCV's default
 
 
 def opencv_sift(contrast: float = CONTRAST) -> cv2.SIFT:
-    """OpenCV's SIFT without the quarter of a pixel, right and down, by which its default misplaces every keypoint."""
+    """OpenCV's SIFT with precise upscaling: its default shifts every keypoint by a quarter of a pixel right and down."""
     return cv2.SIFT.create(contrastThreshold=contrast, enable_precise_upscale=True)
 
 
@@ -36,16 +36,16 @@ def detect(
 ) -> Keypoints:
     """DoG keypoints of a gray image (H, W) uint8, strongest first, at most `limit`.
 
-    contrast: that a blob must have, in OpenCV's measure; COLMAP's usual threshold is 0.02, which finds several times as many.
-    A place with several dominant orientations gives several keypoints, as OpenCV does; with `upright` every angle is 0 and a
-    place gives one. The order is a function of the image alone: OpenCV's own order depends on its threads.
+    contrast: OpenCV's contrastThreshold; COLMAP's default corresponds to 0.02, which finds several times as many.
+    A location with several dominant orientations gives several keypoints, as in OpenCV; with `upright` every angle is 0, and a
+    location gives one. The order depends on the image alone: OpenCV's own order depends on its threads.
     """
     found = opencv_sift(contrast).detect(image, None)
     rows = np.array([(*k.pt, k.size / 2, np.deg2rad(k.angle), k.response) for k in found], dtype=np.float64).reshape(
         -1, 5
     )
     rows = rows[np.lexsort((rows[:, 3], rows[:, 2], rows[:, 1], rows[:, 0], -rows[:, 4]))]
-    if upright:  # twins would be each other's second nearest, and fail every ratio test
+    if upright:  # duplicates would be each other's second nearest neighbour, and fail every ratio test
         rows[:, 3] = 0
         rows = rows[np.sort(np.unique(rows[:, :3], axis=0, return_index=True)[1])]
     rows = rows[:limit]
@@ -53,11 +53,11 @@ def detect(
 
 
 def to_opencv(keypoints: Keypoints, highest_octave: int = 20) -> list[cv2.KeyPoint]:
-    """OpenCV's own keypoints. The pyramid level, which its SIFT reads, is the one whose scale is nearest to sigma.
+    """As OpenCV's keypoints. Their `octave`, which its SIFT reads, is the pyramid level whose scale is nearest to sigma.
 
-    highest_octave: the last that the image has; its SIFT fails beyond.
+    highest_octave: the last octave of the image; OpenCV's SIFT fails beyond it.
     """
-    level = np.rint(3 * np.log2(keypoints.sigma / 1.6)).astype(int)  # three levels an octave, counted from sigma 1.6
+    level = np.rint(3 * np.log2(keypoints.sigma / 1.6)).astype(int)  # three levels per octave, from sigma 1.6
     octave = np.clip((level - 1) // 3, -1, highest_octave)  # OpenCV's first octave is the doubled image
     layer = np.clip(level - 3 * octave, 1, 3)
     packed = (octave & 255) | (layer << 8)
@@ -71,10 +71,12 @@ def to_opencv(keypoints: Keypoints, highest_octave: int = 20) -> list[cv2.KeyPoi
 
 
 def from_opencv(found: Sequence[cv2.KeyPoint]) -> Keypoints:
-    """OpenCV's keypoints in our units, in their order. Where a detector gives no angle (-1), the keypoint is upright."""
+    """From OpenCV's keypoints, in their order. Without an angle (-1), it is 0."""
     rows = np.array([(*one.pt, one.size / 2, one.angle, one.response) for one in found], dtype=np.float64)
     x, y, sigma, degrees, response = rows.reshape(-1, 5).T
     unusable = np.flatnonzero(~((sigma > 0) & np.isfinite(x + y + sigma + degrees)))
     if len(unusable):
-        raise InputError(f"keypoint {unusable[0]} has no size or no finite place: its patch spans six times its size.")
+        raise InputError(
+            f"keypoint {unusable[0]} must have a positive size and a finite location: its patch spans six sizes."
+        )
     return Keypoints(np.column_stack([x, y]), sigma, np.deg2rad(np.where(degrees < 0, 0.0, degrees)), response)

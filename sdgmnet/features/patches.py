@@ -1,50 +1,48 @@
-"""Keypoints -> patches: side 12 sigma, turned to the keypoint's angle, antialiased from an image pyramid.
+"""Keypoints -> patches: side 12 sigma, rotated to the keypoint's angle, antialiased by an image pyramid.
 
-OpenCV reads the pyramid. kornia's `extract_patches_from_pyramid`, an independent reference in the tests, gives the same
-patches to a thousandth of a grey level where nothing is reduced, at a tenth of the speed: 2500 to 3000 against 26 000 to
-38 000 patches a second, one core, the 6477 keypoints of a photo of 1600 pixels.
+OpenCV samples the pyramid. kornia's `extract_patches_from_pyramid`, the reference in the tests, gives the same patches to a
+thousandth of a gray level where nothing is reduced, at a tenth of the speed: 2500 to 3000 against 26 000 to 38 000 patches per
+second, one core, 6477 keypoints of a photo of 1600 pixels.
 """
 
 from collections.abc import Iterator
 
 import cv2
 import numpy as np
-import torch
-from torch import Tensor
 
 from sdgmnet.errors import InputError
 from sdgmnet.features.keypoints import Keypoints
 
 SIDE_IN_SIGMAS = 12.0
-ROWS = 16384  # of the tall image in which OpenCV gets patches one below the other; it takes 32766 at most
-LARGEST = 32766
+ROWS = 16384  # of the stack of patches that OpenCV samples at once
+LARGEST = 32766  # pixels per side that OpenCV's remap takes
 
 
-def local_frames(keypoints: Keypoints) -> Tensor:
-    """kornia's local affine frames (1, N, 2, 3): the patch is the square [-1, 1]^2 seen through the frame.
+def local_frames(keypoints: Keypoints) -> np.ndarray:
+    """Local affine frames (N, 2, 3) float32: they map the square [-1, 1]^2 to the patch in the image.
 
-    The first column is the patch's x axis in the image. With angles clockwise on an image whose y points down this is the
-    ordinary rotation matrix; kornia's own helper takes the angle the other way round.
+    The first column is the patch's x axis in the image. Since angles are clockwise and y points down, this is the ordinary
+    rotation matrix; kornia's own helper takes the negated angle.
     """
     half_side = keypoints.sigma * SIDE_IN_SIGMAS / 2
     cos, sin = half_side * np.cos(keypoints.angle), half_side * np.sin(keypoints.angle)
     frames = np.stack([np.stack([cos, -sin, keypoints.xy[:, 0]], 1), np.stack([sin, cos, keypoints.xy[:, 1]], 1)], 1)
-    return torch.from_numpy(frames.astype(np.float32))[None]
+    return frames.astype(np.float32)
 
 
 def cut_patches(image: np.ndarray, keypoints: Keypoints, side: int = 64) -> np.ndarray:
-    """Patches (N, side, side) uint8 of a gray image (H, W) uint8. What lies outside the image repeats its border.
+    """Patches (N, side, side) uint8 of a gray image (H, W) uint8. Outside the image its border is repeated.
 
-    Each is read from the level of the pyramid on which its cells are one to two pixels wide, or from the image itself.
+    Each is sampled from the pyramid level on which its cells are one to two pixels wide, or from the image itself.
     """
-    return _read(image, local_frames(keypoints)[0].numpy(), keypoints.sigma * SIDE_IN_SIGMAS / side, side)
+    return _sample(image, local_frames(keypoints), keypoints.sigma * SIDE_IN_SIGMAS / side, side)
 
 
 def cut_frames(image: np.ndarray, frames: np.ndarray, side: int, homography: np.ndarray | None = None) -> np.ndarray:
-    """Patches (N, side, side) uint8 of the squares [-1, 1]^2 seen through affine frames (N, 2, 3).
+    """Patches (N, side, side) uint8 at affine frames (N, 2, 3).
 
-    With a homography (3, 3) the frames lie in another image, and every cell is carried from there into this one by itself.
-    The width of a cell, by which the level of the pyramid is chosen, is the square root of its area at the patch's centre.
+    With a homography (3, 3) the frames are in another image, and every cell is reprojected from there into this one. The width
+    of a cell, which chooses the pyramid level, is the square root of its area at the patch's centre.
     """
     if homography is None:
         area = np.linalg.det(frames[:, :, :2])
@@ -53,14 +51,14 @@ def cut_frames(image: np.ndarray, frames: np.ndarray, side: int, homography: np.
         maps = homography[:, :2] @ frames
         maps[:, :, 2] += homography[:, 2]
         area = np.linalg.det(maps) / maps[:, 2, 2] ** 3
-    return _read(image, maps, np.sqrt(np.abs(area)) * 2 / side, side)
+    return _sample(image, maps, np.sqrt(np.abs(area)) * 2 / side, side)
 
 
-def _read(image: np.ndarray, maps: np.ndarray, cell: np.ndarray, side: int) -> np.ndarray:
-    """Patches whose cells lie where the maps say and are `cell` (N,) pixels wide."""
+def _sample(image: np.ndarray, maps: np.ndarray, cell: np.ndarray, side: int) -> np.ndarray:
+    """Patches by maps from [-1, 1]^2 to the image, with cells `cell` (N,) pixels wide."""
     if max(image.shape) > LARGEST:
         raise InputError(
-            f"an image of {image.shape[1]} x {image.shape[0]} is too large: {LARGEST} pixels a side at most."
+            f"an image of {image.shape[1]} x {image.shape[0]} is too large: the limit is {LARGEST} per side."
         )
     patches = np.empty((len(cell), side, side), dtype=np.uint8)
     wanted = np.maximum(np.floor(np.log2(np.maximum(cell, 1))).astype(np.int64), 0)
@@ -68,7 +66,7 @@ def _read(image: np.ndarray, maps: np.ndarray, cell: np.ndarray, side: int) -> n
         rows = np.flatnonzero(wanted == number)
         for start in range(0, len(rows), ROWS // side):
             part = rows[start : start + ROWS // side]
-            x, y = (along.reshape(-1, side) for along in cell_places(maps[part], side))
+            x, y = (along.reshape(-1, side) for along in cell_centres(maps[part], side))
             if number:  # pixel centres are at integers on every level
                 x = (x + 0.5) * np.float32(level.shape[1] / image.shape[1]) - 0.5
                 y = (y + 0.5) * np.float32(level.shape[0] / image.shape[0]) - 0.5
@@ -77,8 +75,8 @@ def _read(image: np.ndarray, maps: np.ndarray, cell: np.ndarray, side: int) -> n
     return patches
 
 
-def cell_places(maps: np.ndarray, side: int) -> tuple[np.ndarray, np.ndarray]:
-    """x and y (N, side, side) float32 in the image of the centres of a patch's cells.
+def cell_centres(maps: np.ndarray, side: int) -> tuple[np.ndarray, np.ndarray]:
+    """x and y (N, side, side) float32 in the image of the centres of each patch's cells.
 
     maps: affine frames (N, 2, 3), or homographies (N, 3, 3), from the square [-1, 1]^2 to the image.
     """
@@ -92,7 +90,7 @@ def cell_places(maps: np.ndarray, side: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pyramid(image: np.ndarray, levels: int) -> Iterator[np.ndarray]:
-    """The image, and then each level half as wide as the one before, in float32: rounding would add up."""
+    """The image, then levels of half the size of the one before, in float32, so that rounding does not add up."""
     for number in range(levels):
         if number:
             image = image.astype(np.float32, copy=False)
@@ -102,7 +100,7 @@ def pyramid(image: np.ndarray, levels: int) -> Iterator[np.ndarray]:
 
 
 def inside(keypoints: Keypoints, width: int, height: int) -> np.ndarray:
-    """Which patches lie wholly within the image: (N,) bool."""
+    """Which patches lie entirely within the image: (N,) bool."""
     reach = keypoints.sigma * SIDE_IN_SIGMAS / 2 * (np.abs(np.cos(keypoints.angle)) + np.abs(np.sin(keypoints.angle)))
     x, y = keypoints.xy.T
     return (x - reach >= 0) & (y - reach >= 0) & (x + reach <= width - 1) & (y + reach <= height - 1)

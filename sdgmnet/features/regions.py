@@ -1,7 +1,7 @@
-"""Image -> blobs by the determinant of the Hessian and corners by Harris, each with its own scale; the main angle of a place.
+"""Image -> blobs by the determinant of the Hessian, corners by Harris-Laplace, and the dominant orientation of keypoints.
 
-Both detectors read one scale space, octave by octave: sigma grows by a fourth of an octave a level, and pixel centres are at
-integers everywhere. An image is taken to have a blur of half a pixel of its own. Responses are those of grey levels in [0, 1].
+Both detectors share one scale space: four levels per octave, pixel centres at integers. The image is assumed to have a blur of
+half a pixel. Responses are for gray levels in [0, 1].
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,17 +14,14 @@ import numpy as np
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.patches import cut_frames
 
-SMALLEST = 1.6  # sigma in pixels of the first level that gives regions
-LEVELS = 4  # an octave
-BELOW = 2  # levels under the first that gives regions: there, at 1 / sqrt(2) of its scale, Harris takes the derivatives
+MIN_SIGMA = 1.6  # pixels, of the first level with detections
+LEVELS = 4  # per octave
+BELOW = 2  # levels below the first with detections, at 1 / sqrt(2) of its scale: Harris' derivatives are taken there
 OWN_BLUR = 0.5
-SHORTEST_SIDE = 16  # of an octave, in its pixels: there its smallest regions, ten sigmas wide, just fit in
-CONTRAST = 0.03  # of the faintest Gaussian blob that is found
-HARRIS = 0.04  # share of the squared trace that is subtracted, after Harris and Stephens
-ANGLE_CELLS, ANGLE_REACH = (
-    48,
-    7.5,
-)  # of the patch in which the angle is read: cells a side, sigmas from centre to border
+MIN_SIDE = 16  # of an octave, in its pixels: its smallest regions, ten sigmas wide, just fit
+CONTRAST = 0.03  # of the faintest Gaussian blob that is detected
+HARRIS = 0.04  # Harris and Stephens' factor of the squared trace
+ANGLE_CELLS, ANGLE_REACH = 48, 7.5  # of the patch for orientation: cells per side, sigmas from centre to border
 BINS = 36
 PATCHES_AT_ONCE = 2048
 
@@ -34,15 +31,15 @@ Places = tuple[np.ndarray, np.ndarray, np.ndarray]  # level, row, column
 class Octave(NamedTuple):
     levels: np.ndarray  # (LEVELS + BELOW + 1, H, W) float32
     sigma: np.ndarray  # of each level, in pixels of this octave
-    step: int  # width of a pixel of this octave in pixels of the image
+    step: int  # pixels of the image per pixel of this octave
 
 
 def scale_space(image: np.ndarray) -> Iterator[Octave]:
-    """Octaves of a gray image (H, W) uint8; regions are looked for on the levels BELOW ... BELOW + LEVELS - 1 of each."""
-    sigma = SMALLEST * 2 ** ((np.arange(LEVELS + BELOW + 1) - BELOW) / LEVELS)
+    """Octaves of a gray image (H, W) uint8; detections are on levels BELOW ... BELOW + LEVELS - 1 of each."""
+    sigma = MIN_SIGMA * 2 ** ((np.arange(LEVELS + BELOW + 1) - BELOW) / LEVELS)
     first = cv2.GaussianBlur(image.astype(np.float32) / 255, (0, 0), float(np.sqrt(sigma[0] ** 2 - OWN_BLUR**2)))
     step = 1
-    while min(first.shape) >= SHORTEST_SIDE:
+    while min(first.shape) >= MIN_SIDE:
         levels = [first]
         for before, after in pairwise(sigma):
             levels.append(cv2.GaussianBlur(levels[-1], (0, 0), float(np.sqrt(after**2 - before**2))))
@@ -51,9 +48,9 @@ def scale_space(image: np.ndarray) -> Iterator[Octave]:
 
 
 def hessian_blobs(image: np.ndarray) -> Keypoints:
-    """Maxima over place and scale of the scale-normalised determinant of the Hessian, strongest first; every angle is 0.
+    """Maxima over location and scale of the scale-normalised determinant of the Hessian, strongest first; every angle is 0.
 
-    image (H, W) uint8. A Gaussian blob of size s is found with sigma = s.
+    image (H, W) uint8. A Gaussian blob of standard deviation s is detected with sigma = s.
     """
     found = [np.empty((0, 4))]
     for octave in scale_space(image):
@@ -61,15 +58,15 @@ def hessian_blobs(image: np.ndarray) -> Keypoints:
         # A Gaussian blob of height c has second derivatives of c / 4 at its own scale.
         places = _maxima(response, (CONTRAST / 4) ** 2, over_scale=True)
         offset, value = _fit_peak(response, places, (0, 1, 2))
-        found.append(_in_picture(octave, places, offset, value))
+        found.append(_in_image(octave, places, offset, value))
     return _strongest_first(np.concatenate(found))
 
 
 def harris_corners(image: np.ndarray) -> Keypoints:
-    """Harris-Laplace: maxima of Harris' measure over place where the Laplacian is extremal over scale, strongest first.
+    """Harris-Laplace: maxima of Harris' measure over location where the Laplacian is extremal over scale, strongest first.
 
-    image (H, W) uint8; every angle is 0. Derivatives are taken at sigma / sqrt(2) and gathered over sigma. A Gaussian blob of
-    size s is found with sigma = s; the corner of two endless edges looks alike at every scale, and is not found.
+    image (H, W) uint8; every angle is 0. Derivatives are taken at sigma / sqrt(2) and integrated over sigma. A Gaussian blob of
+    standard deviation s is detected with sigma = s; the corner of two endless edges looks the same at every scale, and is not.
     """
     found = [np.empty((0, 4))]
     for octave in scale_space(image):
@@ -85,7 +82,7 @@ def harris_corners(image: np.ndarray) -> Keypoints:
         places = (places[0][extremal], places[1][extremal], places[2][extremal])
         offset, value = _fit_peak(measure, places, (1, 2))
         offset[:, 0] = _fit_peak(laplacian, places, (0,))[0][:, 0]
-        found.append(_in_picture(octave, places, offset, value))
+        found.append(_in_image(octave, places, offset, value))
     return _strongest_first(np.concatenate(found))
 
 
@@ -109,17 +106,17 @@ def _laplacian(level: np.ndarray, sigma: float) -> np.ndarray:
     return np.abs(xx + yy) * np.float32(sigma**2)
 
 
-def _harris(level: np.ndarray, taken: float, gathered: float) -> np.ndarray:
-    """det(M) - HARRIS trace(M)^2 of the second moments M of derivatives taken at one scale and gathered over another."""
+def _harris(level: np.ndarray, derivation_sigma: float, integration_sigma: float) -> np.ndarray:
+    """det(M) - HARRIS trace(M)^2 of the second-moment matrix M."""
     only, once = (0, 1, 0), (-0.5, 0, 0.5)
-    scale = np.float32(taken)
+    scale = np.float32(derivation_sigma)
     x, y = _derivative(level, once, only) * scale, _derivative(level, only, once) * scale
-    xx, xy, yy = (cv2.GaussianBlur(one, (0, 0), float(gathered)) for one in (x * x, x * y, y * y))
+    xx, xy, yy = (cv2.GaussianBlur(one, (0, 0), float(integration_sigma)) for one in (x * x, x * y, y * y))
     return xx * yy - xy * xy - np.float32(HARRIS) * (xx + yy) ** 2
 
 
 def _maxima(response: np.ndarray, threshold: float, *, over_scale: bool) -> Places:
-    """Pixels above the threshold that no neighbour exceeds, on the levels that give regions, off the border."""
+    """Local maxima above the threshold on the levels with detections, away from the border."""
     around = np.ones((3, 3), dtype=np.uint8)
     highest = [cv2.dilate(level, around) for level in response]
     found = []
@@ -136,7 +133,7 @@ def _maxima(response: np.ndarray, threshold: float, *, over_scale: bool) -> Plac
 
 
 def _fit_peak(response: np.ndarray, places: Places, axes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """The maximum of the quadric through a peak and its neighbours along `axes` (0 level, 1 row, 2 column).
+    """The maximum of the quadratic through a peak and its neighbours along `axes` (0 level, 1 row, 2 column).
 
     Returns offsets (N, 3), at most one sample in each direction, and the value there (N,).
     """
@@ -161,8 +158,8 @@ def _fit_peak(response: np.ndarray, places: Places, axes: Sequence[int]) -> tupl
     return offset, centre + np.einsum("ni,ni->n", slope, best) / 2
 
 
-def _in_picture(octave: Octave, places: Places, offset: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """Rows x, y, sigma, response in pixels of the image."""
+def _in_image(octave: Octave, places: Places, offset: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Rows (x, y, sigma, response) in pixels of the image."""
     level, row, column = (place + offset[:, axis] for axis, place in enumerate(places))
     sigma = octave.sigma[0] * 2 ** (level / LEVELS)
     return np.column_stack([column * octave.step, row * octave.step, sigma * octave.step, value])
@@ -174,10 +171,10 @@ def _strongest_first(rows: np.ndarray) -> Keypoints:
 
 
 def main_angles(image: np.ndarray, keypoints: Keypoints) -> np.ndarray:
-    """The dominant direction of the gradient around each keypoint (Lowe 2004, section 5): (N,) radians, clockwise.
+    """The dominant orientation of the gradient around each keypoint (Lowe 2004, section 5): (N,) radians, clockwise.
 
-    Gradients at the keypoint's scale, weighted by a Gaussian of 1.5 sigma, fill a histogram of 36 directions, which is
-    smoothed; the angle is the summit of the parabola through its highest bin and the two beside it.
+    A histogram of 36 directions of the gradients at the keypoint's scale, weighted by a Gaussian of 1.5 sigma, is smoothed; the
+    angle is the peak of the parabola through its highest bin and the two next to it.
     """
     angles = np.empty(len(keypoints.xy))
     for start in range(0, len(angles), PATCHES_AT_ONCE):
@@ -203,10 +200,10 @@ def _main_angles(image: np.ndarray, xy: np.ndarray, sigma: np.ndarray) -> np.nda
     size = len(xy) * BINS
     histogram = np.bincount((first + low % BINS).ravel(), (weight * (1 - share)).ravel(), size)
     histogram += np.bincount((first + (low + 1) % BINS).ravel(), (weight * share).ravel(), size)
-    return _summits(histogram.reshape(-1, BINS))
+    return _peaks(histogram.reshape(-1, BINS))
 
 
-def _summits(histogram: np.ndarray) -> np.ndarray:
+def _peaks(histogram: np.ndarray) -> np.ndarray:
     """(N, BINS) -> (N,) radians."""
     smoother = (1, 4, 6, 4, 1)
     histogram = np.sum([part * np.roll(histogram, step - 2, axis=1) for step, part in enumerate(smoother)], axis=0)

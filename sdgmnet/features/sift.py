@@ -12,10 +12,10 @@ SIFT_VARIANT = "OpenCV's SIFT on the 64-pixel patch, upright, its 4 x 4 grid exa
 def sift(patches: np.ndarray) -> np.ndarray:
     """SIFT of patches (N, 64, 64) uint8 at full resolution: (N, 128) float32 of unit length.
 
-    One keypoint in the middle of each patch; OpenCV's grid spans six times the keypoint's size, hence a sixth of the side.
+    One keypoint at the centre of each patch. OpenCV's grid spans six times the keypoint's size, hence a sixth of the side.
     """
     if patches.ndim != 3 or patches.shape[1] != patches.shape[2] or patches.dtype != np.uint8:
-        raise InputError(f"SIFT takes patches (N, side, side) uint8, not {patches.dtype} {patches.shape}.")
+        raise InputError(f"patches must be (N, side, side) uint8, not {patches.dtype} {patches.shape}.")
     side = patches.shape[1]
     middle = cv2.KeyPoint((side - 1) / 2, (side - 1) / 2, side / 6, 0)
     extractor = cv2.SIFT.create()
@@ -26,7 +26,7 @@ def sift(patches: np.ndarray) -> np.ndarray:
 
 
 def rootsift(patches: np.ndarray) -> np.ndarray:
-    """RootSIFT: the square root of SIFT normalised by its sum, which is of unit length by itself."""
+    """RootSIFT: the square root of L1-normalised SIFT, which has unit length."""
     return _root(sift(patches))
 
 

@@ -250,6 +250,6 @@ def test_parts_of_a_patchset_are_not_left_behind(folder: Path, monkeypatch: pyte
     def fail(*arguments: Any, **named: Any) -> None:
         raise InputError("broken.")
 
-    monkeypatch.setattr(npy, "_write", fail)
+    monkeypatch.setattr(npy, "_concatenate", fail)
     assert main(["describe", "blobs", "-o", "out.npy"]) == 2
     assert not list(folder.glob(".*"))

@@ -95,14 +95,14 @@ def test_saved_and_loaded(views: tuple[np.ndarray, np.ndarray], tmp_path: Path) 
     save_projection(projection, tmp_path / "axes.safetensors")
     assert np.array_equal(load_projection(tmp_path / "axes.safetensors").axes, projection.axes)
     assert np.array_equal(fit_projection(views[0], 32).axes, projection.axes)
-    (tmp_path / "axes.safetensors").write_bytes(b"cut off")
-    with pytest.raises(InputError, match="whole"):
+    (tmp_path / "axes.safetensors").write_bytes(b"truncated")
+    with pytest.raises(InputError, match="axes.safetensors"):
         load_projection(tmp_path / "axes.safetensors")
     with pytest.raises(InputError, match="does not exist"):
         load_projection(tmp_path / "none")
 
 
-def test_bad_input_is_said(views: tuple[np.ndarray, np.ndarray]) -> None:
+def test_bad_input_is_refused(views: tuple[np.ndarray, np.ndarray]) -> None:
     for call, sentence in (
         (lambda: to_bytes(views[0] * 2), "unit length"),
         (lambda: to_bytes(np.full((2, 3), np.nan)), "unit length"),

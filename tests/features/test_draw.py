@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from sdgmnet.features.draw import GAP, HEIGHT, WIDEST, draw_matches, fitting_scales, spread
+from sdgmnet.features.draw import GAP, HEIGHT, MAX_WIDTH, draw_matches, fitting_scales, spread
 
 
 @pytest.mark.parametrize(("first", "second"), [((60, 80), (80, 60)), ((2000, 3000, 3), (500, 400)), ((1, 1), (4, 3))])
@@ -18,7 +18,7 @@ def test_both_pictures_are_whole(tmp_path: Path, first: tuple[int, ...], second:
         rows, columns = np.nonzero((drawn == value).all(2))
         assert np.ptp(rows) + 1 == pytest.approx(size[0] * scale, abs=2)
         assert np.ptp(columns) + 1 == pytest.approx(size[1] * scale, abs=2)
-    assert drawn.shape[1] <= WIDEST + GAP + 2
+    assert drawn.shape[1] <= MAX_WIDTH + GAP + 2
     assert drawn.shape[0] <= HEIGHT + 60
 
 

@@ -33,7 +33,7 @@ def test_descriptors_and_matches(tmp_path: Path) -> None:
     assert eth.read_matches(tmp_path, "a.png", "c.png") is None
 
 
-def test_nothing_is_a_table_too(tmp_path: Path) -> None:
+def test_empty_tables(tmp_path: Path) -> None:
     eth.write_matches(tmp_path, "a", "b", np.empty((0, 2), int))
     assert (tmp_path / "a---b.bin").read_bytes() == struct.pack("<ii", 0, 2)
     assert eth.read_matches(tmp_path, "a", "b").shape == (0, 2)  # type: ignore[union-attr]
@@ -44,16 +44,16 @@ def test_nothing_is_a_table_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "holds 0 bytes"),
-        (struct.pack("<ii", 2, 4), "says 2 x 4"),
-        (struct.pack("<ii5f", 1, 4, 1, 1, 1, 1, 1), "says 1 x 4"),
-        (struct.pack("<ii", -1, 4), "says -1 x 4"),
+        (b"", "0 bytes"),
+        (struct.pack("<ii", 2, 4), "2 x 4"),
+        (struct.pack("<ii5f", 1, 4, 1, 1, 1, 1, 1), "1 x 4"),
+        (struct.pack("<ii", -1, 4), "-1 x 4"),
         (struct.pack("<ii2f", 1, 2, 1, 1), "2 columns instead of 4"),
         (struct.pack("<ii4f", 1, 4, 1, float("nan"), 1, 1), "not finite"),
-        (struct.pack("<ii4f", 1, 4, 1, 1, 0, 1), "scale is not above 0"),
+        (struct.pack("<ii4f", 1, 4, 1, 1, 0, 1), "scale"),
     ],
 )
-def test_damaged_files_are_said(tmp_path: Path, content: bytes, said: str) -> None:
+def test_damaged_files_are_refused(tmp_path: Path, content: bytes, said: str) -> None:
     (tmp_path / "k.bin").write_bytes(content)
     with pytest.raises(InputError, match=said):
         eth.read_keypoints(tmp_path / "k.bin")

@@ -1,4 +1,4 @@
-"""Frames and descriptors beside kornia's own."""
+"""LAFs and descriptors next to kornia's own."""
 
 import kornia.feature as KF
 import numpy as np
@@ -16,14 +16,14 @@ from tests.features.samples import noise_image
 
 
 @pytest.fixture(scope="module")
-def picture() -> np.ndarray:
+def image() -> np.ndarray:
     return noise_image(320, 300)
 
 
 @pytest.fixture(scope="module")
-def keypoints(picture: np.ndarray) -> Keypoints:
-    found = detect(picture)
-    return found.select(np.flatnonzero(inside(found, picture.shape[1], picture.shape[0]))[::10])
+def keypoints(image: np.ndarray) -> Keypoints:
+    found = detect(image)
+    return found.select(np.flatnonzero(inside(found, image.shape[1], image.shape[0]))[::10])
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +32,8 @@ def encoder() -> SDGMNet:
     return SDGMNet().eval()
 
 
-def as_tensor(picture: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(picture.astype(np.float32) / 255)[None, None]
+def as_tensor(image: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(image.astype(np.float32) / 255)[None, None]
 
 
 def test_frames_mean_to_kornia_what_they_mean_to_us(keypoints: Keypoints) -> None:
@@ -59,14 +59,14 @@ def test_frames_go_there_and_back(keypoints: Keypoints) -> None:
     assert (from_lafs(to_lafs(keypoints)).response == 1).all()
 
 
-def test_patches_of_kornias_own_detector_are_ours(picture: np.ndarray) -> None:
+def test_patches_of_kornias_own_detector_are_ours(image: np.ndarray) -> None:
     """Its frames, read by it and through `from_lafs` by us."""
-    lafs, response = KF.ScaleSpaceDetector(100, ori_module=KF.LAFOrienter(19))(as_tensor(picture))[:2]
+    lafs, response = KF.ScaleSpaceDetector(100, ori_module=KF.LAFOrienter(19))(as_tensor(image))[:2]
     found = from_lafs(lafs, response)
-    within = inside(found, picture.shape[1], picture.shape[0]) & (found.sigma < 10)
+    within = inside(found, image.shape[1], image.shape[0]) & (found.sigma < 10)
     assert within.sum() > 30 and len(np.unique(found.angle[within].round(1))) > 10
-    theirs = KF.extract_patches_from_pyramid(as_tensor(picture), lafs, 64)[0, within, 0].detach().numpy() * 255
-    mine = cut_patches(picture, found.select(within))
+    theirs = KF.extract_patches_from_pyramid(as_tensor(image), lafs, 64)[0, within, 0].detach().numpy() * 255
+    mine = cut_patches(image, found.select(within))
     assert np.abs(mine - theirs).mean(axis=(1, 2)).max() < 1.0  # grey levels
 
 
@@ -78,25 +78,25 @@ def test_affine_frames_keep_area_and_direction() -> None:
 
 
 def test_the_encoder_takes_kornias_patches_as_they_are(
-    encoder: SDGMNet, picture: np.ndarray, keypoints: Keypoints
+    encoder: SDGMNet, image: np.ndarray, keypoints: Keypoints
 ) -> None:
     """Exactly: what LAFDescriptor gives is the encoder on the patches that kornia cuts."""
     few = keypoints.select(np.arange(0, len(keypoints.xy), 4))
-    patches = KF.extract_patches_from_pyramid(as_tensor(picture), to_lafs(few), 32)[0]
+    patches = KF.extract_patches_from_pyramid(as_tensor(image), to_lafs(few), 32)[0]
     assert patches.shape == (len(few.xy), 1, 32, 32) and patches.min() >= 0 and patches.max() <= 1
     with torch.inference_mode():
-        given = KF.LAFDescriptor(encoder, patch_size=32)(as_tensor(picture), to_lafs(few))
+        given = KF.LAFDescriptor(encoder, patch_size=32)(as_tensor(image), to_lafs(few))
         torch.testing.assert_close(given[0], encoder(patches), rtol=0, atol=1e-6)
     np.testing.assert_allclose(given[0].numpy(), describe_patches(encoder, patches), atol=1e-4)
 
 
-def test_kornia_gives_our_descriptors(encoder: SDGMNet, picture: np.ndarray, keypoints: Keypoints) -> None:
+def test_kornia_gives_our_descriptors(encoder: SDGMNet, image: np.ndarray, keypoints: Keypoints) -> None:
     """As near as two ways to smooth allow: far nearer than any other keypoint's. The other sign of the angle is not."""
-    ours = describe(picture, keypoints, descriptor=encoder).descriptors
+    ours = describe(image, keypoints, descriptor=encoder).descriptors
 
     def through_kornia(points: Keypoints) -> np.ndarray:
         with torch.inference_mode():
-            return KF.LAFDescriptor(encoder, patch_size=32)(as_tensor(picture), to_lafs(points))[0].numpy()
+            return KF.LAFDescriptor(encoder, patch_size=32)(as_tensor(image), to_lafs(points))[0].numpy()
 
     theirs, mirrored = through_kornia(keypoints), through_kornia(keypoints._replace(angle=-keypoints.angle))
     cosine = (ours * theirs).sum(axis=1)
@@ -106,7 +106,7 @@ def test_kornia_gives_our_descriptors(encoder: SDGMNet, picture: np.ndarray, key
 
 
 def test_bad_frames_are_said() -> None:
-    with pytest.raises(InputError, match="frames are"):
+    with pytest.raises(InputError, match="2, 5, 2, 3"):
         from_lafs(torch.zeros(2, 5, 2, 3))
     with pytest.raises(InputError, match="responses"):
         from_lafs(torch.zeros(1, 5, 2, 3), torch.zeros(1, 4))

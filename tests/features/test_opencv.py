@@ -1,20 +1,21 @@
-"""The OpenCV-style object beside OpenCV's own."""
+"""The drop-in replacement next to OpenCV's own SIFT."""
 
 import cv2
 import numpy as np
 import pytest
 import torch
 
-from sdgmnet.descriptors import describe
+from sdgmnet.descriptors import describe, load_descriptor
 from sdgmnet.encoders import SDGMNet
 from sdgmnet.errors import InputError
-from sdgmnet.features.keypoints import detect, from_opencv, to_opencv
 from sdgmnet.features.opencv import OpenCVFeatures
 from tests.features.samples import noise_image
 
+ROOTSIFT = load_descriptor("rootsift")
+
 
 @pytest.fixture(scope="module")
-def picture() -> np.ndarray:
+def image() -> np.ndarray:
     return noise_image()
 
 
@@ -36,62 +37,54 @@ def test_answers_what_sift_answers(ours: OpenCVFeatures) -> None:
     assert not isinstance(ours, cv2.Feature2D)
 
 
-def test_detects_and_describes_as_describe_does(ours: OpenCVFeatures, picture: np.ndarray) -> None:
-    keypoints, descriptors = ours.detectAndCompute(picture, None)
-    expected = describe(picture, descriptor=ours.contender, limit=150)
+def test_detects_and_describes_as_describe_does(ours: OpenCVFeatures, image: np.ndarray) -> None:
+    keypoints, descriptors = ours.detectAndCompute(image, None)
+    expected = describe(image, descriptor=ours.descriptor, limit=150)
     assert descriptors is not None and descriptors.dtype == np.float32 and descriptors.shape == (150, 128)
     assert isinstance(keypoints, tuple) and all(type(one) is cv2.KeyPoint for one in keypoints)
     np.testing.assert_allclose(descriptors, expected.descriptors, atol=1e-4)
-    same, again = ours.compute(picture, ours.detect(picture))
+    same, again = ours.compute(image, ours.detect(image))
     assert attributes(same) == attributes(keypoints) and np.array_equal(again, descriptors)
 
 
-def test_keypoints_go_there_and_back(picture: np.ndarray) -> None:
-    found = detect(picture)
-    back = from_opencv(to_opencv(found))
-    for one, two in zip(found, back, strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-6)
-    assert attributes(tuple(to_opencv(back))) == attributes(tuple(to_opencv(found)))
-
-
-def test_compute_keeps_the_keypoints_and_their_order(ours: OpenCVFeatures, picture: np.ndarray) -> None:
+def test_compute_keeps_the_keypoints_and_their_order(ours: OpenCVFeatures, image: np.ndarray) -> None:
     """Also those of other detectors, at the border, turned upright, or twice."""
-    corners = cv2.FastFeatureDetector.create(threshold=60).detect(picture, None)[:20]  # they have no angle: -1
+    corners = cv2.FastFeatureDetector.create(threshold=60).detect(image, None)[:20]  # they have no angle: -1
     given = [cv2.KeyPoint(0, 0, 30.0, 15.0), *corners, cv2.KeyPoint(399, 359, 4.0), corners[3]]
     assert corners[0].angle == -1
-    kept, descriptors = ours.compute(picture, given)
+    kept, descriptors = ours.compute(image, given)
     assert descriptors is not None and len(descriptors) == len(given)
     assert [id(one) for one in kept] == [id(one) for one in given]
     np.testing.assert_allclose(descriptors[4], descriptors[-1], atol=1e-6)
     upright = cv2.KeyPoint(*corners[3].pt, corners[3].size, 0.0)
-    np.testing.assert_allclose(descriptors[4], ours.compute(picture, [upright])[1][0], atol=1e-6)
+    np.testing.assert_allclose(descriptors[4], ours.compute(image, [upright])[1][0], atol=1e-6)
 
 
-def test_colour_is_bgr(ours: OpenCVFeatures, picture: np.ndarray) -> None:
-    colour = np.dstack([picture, np.roll(picture, 40, axis=1), np.roll(picture, 90, axis=0)])
+def test_colour_is_bgr(ours: OpenCVFeatures, image: np.ndarray) -> None:
+    colour = np.dstack([image, np.roll(image, 40, axis=1), np.roll(image, 90, axis=0)])
     gray = cv2.cvtColor(colour, cv2.COLOR_BGR2GRAY)
     expected = ours.detectAndCompute(gray, None)
-    with_alpha = np.dstack([colour, np.zeros_like(picture)])
-    for image in (colour, with_alpha, gray[:, :, None], gray.astype(np.float64) / 255, gray.astype(np.uint16) * 257):
-        keypoints, descriptors = ours.detectAndCompute(image, None)
+    with_alpha = np.dstack([colour, np.zeros_like(image)])
+    for same in (colour, with_alpha, gray[:, :, None], gray.astype(np.float64) / 255, gray.astype(np.uint16) * 257):
+        keypoints, descriptors = ours.detectAndCompute(same, None)
         assert attributes(keypoints) == attributes(expected[0]) and np.array_equal(descriptors, expected[1])
 
 
-def test_masks_choose_what_opencv_chooses(picture: np.ndarray) -> None:
+def test_masks_choose_what_opencv_chooses(image: np.ndarray) -> None:
     """Its rule, written out: the pixel nearest to the keypoint decides."""
-    ours = OpenCVFeatures("rootsift")
-    mask = np.zeros_like(picture)
+    ours = OpenCVFeatures(ROOTSIFT)
+    mask = np.zeros_like(image)
     mask[100:220, 60:300] = 1
-    found = ours.detect(picture, mask)
-    unmasked = ours.detect(picture)
+    found = ours.detect(image, mask)
+    unmasked = ours.detect(image)
     expected = [one for one in unmasked if mask[int(one.pt[1] + 0.5), int(one.pt[0] + 0.5)]]
     assert 20 < len(found) < len(unmasked)
     assert attributes(found) == attributes(tuple(expected))
-    few = OpenCVFeatures("rootsift", limit=10).detect(picture, mask)  # the strongest of those on the mask
+    few = OpenCVFeatures(ROOTSIFT, limit=10).detect(image, mask)  # the strongest of those on the mask
     assert attributes(few) == attributes(found[:10])
-    assert ours.detectAndCompute(picture, np.zeros_like(picture)) == ((), None)
+    assert ours.detectAndCompute(image, np.zeros_like(image)) == ((), None)
     with pytest.raises(InputError, match="mask"):
-        ours.detect(picture, mask[:50])
+        ours.detect(image, mask[:50])
 
 
 def test_nothing_found_is_what_opencv_gives(ours: OpenCVFeatures) -> None:
@@ -100,12 +93,12 @@ def test_nothing_found_is_what_opencv_gives(ours: OpenCVFeatures) -> None:
     assert ours.compute(flat, []) == ((), None)
 
 
-def test_opencvs_matchers_and_drawing_take_it(picture: np.ndarray) -> None:
+def test_opencvs_matchers_and_drawing_take_it(image: np.ndarray) -> None:
     """A turned image is matched: BFMatcher, FLANN, a homography by USAC, and drawMatches."""
-    ours = OpenCVFeatures("rootsift", limit=300)
+    ours = OpenCVFeatures(ROOTSIFT, limit=300)
     move = np.vstack([cv2.getRotationMatrix2D((200, 180), 25, 1.0), [0, 0, 1]])
-    turned = cv2.warpPerspective(picture, move, (400, 360), flags=cv2.INTER_CUBIC)
-    (first, a), (second, b) = ours.detectAndCompute(picture), ours.detectAndCompute(turned)
+    turned = cv2.warpPerspective(image, move, (400, 360), flags=cv2.INTER_CUBIC)
+    (first, a), (second, b) = ours.detectAndCompute(image), ours.detectAndCompute(turned)
     matches = cv2.BFMatcher(ours.defaultNorm(), crossCheck=True).match(a, b)
     pairs = np.array([(*first[m.queryIdx].pt, *second[m.trainIdx].pt) for m in matches])
     found, inliers = cv2.findHomography(pairs[:, :2], pairs[:, 2:], cv2.USAC_MAGSAC, 2.0)
@@ -115,24 +108,24 @@ def test_opencvs_matchers_and_drawing_take_it(picture: np.ndarray) -> None:
     assert np.abs(error).max() < 1
     approximate = cv2.FlannBasedMatcher({"algorithm": 1, "trees": 4}, {"checks": 64}).knnMatch(a, b, k=2)
     assert len(approximate) == len(a)
-    drawn = cv2.drawMatches(picture, first, turned, second, matches[:20], None)
+    drawn = cv2.drawMatches(image, first, turned, second, matches[:20], None)
     assert drawn.shape == (360, 800, 3)
 
 
-def test_upright(picture: np.ndarray) -> None:
-    ours = OpenCVFeatures("rootsift", limit=20, upright=True)
-    keypoints, descriptors = ours.detectAndCompute(picture)
+def test_upright(image: np.ndarray) -> None:
+    ours = OpenCVFeatures(ROOTSIFT, limit=20, upright=True)
+    keypoints, descriptors = ours.detectAndCompute(image)
     assert {one.angle for one in keypoints} == {0.0}
     assert len({(one.pt, one.size) for one in keypoints}) == 20
     np.testing.assert_allclose(
-        descriptors, describe(picture, descriptor="rootsift", limit=20, upright=True).descriptors, atol=1e-5
+        descriptors, describe(image, descriptor="rootsift", limit=20, upright=True).descriptors, atol=1e-5
     )
 
 
-def test_bad_input_is_said(ours: OpenCVFeatures, picture: np.ndarray) -> None:
-    with pytest.raises(InputError, match="keypoint 1 has no size"):
-        ours.compute(picture, [cv2.KeyPoint(5, 5, 3), cv2.KeyPoint(5, 5, 0)])
+def test_bad_input_is_said(ours: OpenCVFeatures, image: np.ndarray) -> None:
+    with pytest.raises(InputError, match="keypoint 1"):
+        ours.compute(image, [cv2.KeyPoint(5, 5, 3), cv2.KeyPoint(5, 5, 0)])
     with pytest.raises(InputError, match="compute"):
-        ours.detectAndCompute(picture, None, None, True)
-    with pytest.raises(InputError, match="picture"):
+        ours.detectAndCompute(image, None, None, True)
+    with pytest.raises(InputError, match="5, 5, 2"):
         ours.detect(np.zeros((5, 5, 2), dtype=np.uint8))

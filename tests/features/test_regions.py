@@ -47,11 +47,11 @@ def test_a_square_is_a_corner_point_of_its_own_scale(side: int) -> None:
 
 
 @pytest.mark.parametrize(("find", "share"), [(hessian_blobs, 0.8), (harris_corners, 0.6)])
-def test_a_larger_picture_has_the_same_regions_larger(find: Detector, share: float) -> None:
+def test_a_larger_image_has_the_same_regions_larger(find: Detector, share: float) -> None:
     """To half a pixel and 20 %. OpenCV's DoG finds 85 % again by this measure, and an image of something else has 10 %."""
-    zoom, picture = 1.6, noise_image()
-    larger = cv2.resize(picture, None, fx=zoom, fy=zoom, interpolation=cv2.INTER_CUBIC)
-    small = find(picture)
+    zoom, image = 1.6, noise_image()
+    larger = cv2.resize(image, None, fx=zoom, fy=zoom, interpolation=cv2.INTER_CUBIC)
+    small = find(image)
     strong = small.select((small.sigma >= 2) & (np.arange(len(small.xy)) < len(small.xy) // 2))
     assert len(strong.xy) > 200
 
@@ -68,13 +68,13 @@ def test_a_larger_picture_has_the_same_regions_larger(find: Detector, share: flo
 
 @BOTH
 def test_strongest_first_and_the_same_each_time(find: Detector) -> None:
-    picture = noise_image()
-    found = find(picture)
+    image = noise_image()
+    found = find(image)
     assert len(found.xy) > 200
     assert (np.diff(found.response) <= 0).all() and (found.response > 0).all()
     assert (found.angle == 0).all() and (found.sigma > 1.3).all()
-    assert (found.xy >= 0).all() and (found.xy <= [picture.shape[1] - 1, picture.shape[0] - 1]).all()
-    assert all(np.array_equal(one, two) for one, two in zip(found, find(picture), strict=True))
+    assert (found.xy >= 0).all() and (found.xy <= [image.shape[1] - 1, image.shape[0] - 1]).all()
+    assert all(np.array_equal(one, two) for one, two in zip(found, find(image), strict=True))
 
 
 @BOTH
@@ -83,9 +83,6 @@ def test_nothing_to_find(find: Detector, shape: tuple[int, int]) -> None:
     found = find(np.full(shape, 90, dtype=np.uint8))
     assert found.xy.shape == (0, 2) and all(len(column) == 0 for column in found)
     assert main_angles(np.full(shape, 90, dtype=np.uint8), found).shape == (0,)
-
-
-# --------------------------------------------------------------------------------------------------------- angles
 
 
 @pytest.mark.parametrize("degrees", [0, 33, 90, 141, 218, 300, 355])
@@ -116,22 +113,22 @@ def lowe_angle(image: np.ndarray, x: float, y: float, sigma: float) -> float:
 
 
 def test_angles_are_those_of_a_plain_histogram() -> None:
-    picture = noise_image()
-    found = hessian_blobs(picture)
+    image = noise_image()
+    found = hessian_blobs(image)
     clear = (np.abs(found.xy - (200, 180)) < (130, 110)).all(axis=1) & (found.sigma > 2) & (found.sigma < 8)
     few = found.select(np.flatnonzero(clear)[:40])
-    angles = main_angles(picture, few)
-    expected = [lowe_angle(picture, *xy, sigma) for xy, sigma in zip(few.xy, few.sigma, strict=True)]
+    angles = main_angles(image, few)
+    expected = [lowe_angle(image, *xy, sigma) for xy, sigma in zip(few.xy, few.sigma, strict=True)]
     apart = np.abs([math.remainder(a - b, 2 * math.pi) for a, b in zip(angles, expected, strict=True)])
     assert np.median(apart) < math.radians(2)
     assert (apart < math.radians(8)).mean() > 0.9  # the rest have two directions of nearly equal weight
 
 
 def test_angles_are_opencvs_where_it_gives_one() -> None:
-    picture = noise_image()
-    found = detect(picture)
+    image = noise_image()
+    found = detect(image)
     _, place, count = np.unique(found.xy, axis=0, return_inverse=True, return_counts=True)
     single = found.select((count[place.ravel()] == 1) & (found.sigma >= 1.6))
     assert len(single.xy) > 50
-    apart = np.abs((main_angles(picture, single) - single.angle + np.pi) % (2 * np.pi) - np.pi)
+    apart = np.abs((main_angles(image, single) - single.angle + np.pi) % (2 * np.pi) - np.pi)
     assert np.median(apart) < math.radians(2) and np.percentile(apart, 90) < math.radians(6)
