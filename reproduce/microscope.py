@@ -28,7 +28,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.loss import CDFLoss, ModulatedLoss, SDGMLoss
 from sdgmnet.loss.cdf import vote
 from sdgmnet.loss.mining import distance
-from sdgmnet.loss.registry import value_of
+from sdgmnet.loss.registry import call_loss
 from sdgmnet.loss.weights import SELF_WEIGHTS, coupled_weight
 from sdgmnet.training.angles import Angles
 
@@ -98,7 +98,7 @@ def call(loss: nn.Module, anchor: Tensor, positive: Tensor) -> Tensor:
     if getattr(loss, "needs", None):
         sides = (Constants(one.detach(), (one.detach()[:, :, None, None],) * 2) for one in (anchor, positive))
         more = dict(zip(("anchor_encoded", "positive_encoded"), sides, strict=True))
-    return value_of(loss, anchor, positive, progress=1.0, **more)
+    return call_loss(loss, anchor, positive, progress=1.0, **more)
 
 
 def measure_at(

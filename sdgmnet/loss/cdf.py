@@ -1,26 +1,26 @@
-"""CDFDesc's loss: a margin that is as soft as the distribution of triplets in training says."""
+"""CDFDesc's loss: a soft margin from the distribution of triplets in training."""
 
 import torch
 from torch import Tensor
 
-from sdgmnet.errors import InputError
+from sdgmnet.loss.checks import require
 from sdgmnet.loss.mining import nearest_distances
 from sdgmnet.loss.statistics import Float64State
 
 
 class CDFLoss(Float64State):
-    r"""Dynamic soft margin: every triplet weighs as much as the share of triplets that are easier.
+    r"""CDFDesc's dynamic soft margin: the weight of a triplet is the share of triplets that are easier.
 
     .. math:: L = \frac{1}{N} \sum_i w_i (d^+_i - d^-_i), \quad w_i = \mathrm{CDF}_t(d^+_i - d^-_i),
               \quad d = \sqrt{2 (1 - s + 10^{-6})}
 
     The distribution is a running histogram of :math:`d^+ - d^-` over [-2, 2], in which each triplet votes for the two nearest
-    bins; it is updated before it is used, and the weights carry no gradient. Negatives are HardNet's. Rows without one weigh
-    nothing and do not vote.
+    bins; it is updated before it is used, and the weights carry no gradient. Negatives are HardNet's. Rows without a negative
+    have weight 0 and do not vote.
 
     Args:
-        bins: of the histogram; published as half the batch of 1024.
-        histogram_decay: share that the histogram keeps at each batch.
+        bins: number of bins; the published code has half its batch of 1024.
+        histogram_decay: share of the histogram that each batch keeps.
 
     Shape:
         anchor, positive (N, D) of unit length -> scalar.
@@ -30,10 +30,8 @@ class CDFLoss(Float64State):
 
     def __init__(self, bins: int = 512, histogram_decay: float = 0.99) -> None:
         super().__init__()
-        if bins < 2:
-            raise InputError(f"CDFLoss: a histogram needs at least 2 bins, not {bins}.")
-        if not 0 <= histogram_decay < 1:
-            raise InputError(f"CDFLoss: histogram_decay must lie in [0, 1), not {histogram_decay}.")
+        require(self, bins >= 2, "bins must be at least 2", bins)
+        require(self, 0 <= histogram_decay < 1, "histogram_decay must lie in [0, 1)", histogram_decay)
         self.bins, self.histogram_decay = bins, histogram_decay
         self.register_buffer("histogram", torch.zeros(bins, dtype=torch.float64))
 
@@ -49,7 +47,7 @@ class CDFLoss(Float64State):
         place = ((relative.double() + 2) * (self.bins - 1) / 4).clamp(0, self.bins - 1)
         lower = place.floor().long()
         running, started = self.histogram, bool(self.histogram.any())
-        if admissible.any() and (self.training or not started):  # in eval mode the histogram is used and left unchanged
+        if admissible.any() and (self.training or not started):  # eval mode uses the histogram unchanged
             votes = vote(place, admissible, self.bins)
             running = torch.lerp(votes, running, self.histogram_decay) if started else votes
         if self.training:
@@ -59,7 +57,7 @@ class CDFLoss(Float64State):
 
 
 def vote(place: Tensor, admissible: Tensor, bins: int) -> Tensor:
-    """Places (N,) in [0, bins - 1] -> histogram (bins,) that sums to 1; a vote is shared by the bins on either side."""
+    """Places (N,) in [0, bins - 1] -> histogram (bins,) that sums to 1; a vote is shared by the two nearest bins."""
     lower, counts = place.floor(), admissible.to(place.dtype)
     upper_share = (place - lower) * counts
     histogram = torch.zeros(bins, dtype=place.dtype, device=place.device)

@@ -1,4 +1,4 @@
-"""The hardest-in-batch triplet loss of HardNet: in the form the paper compares with (HardNet+FRN), and in its own."""
+"""HardNet's hardest-in-batch triplet loss: as in the paper's HardNet+FRN, and as in HardNet's own code."""
 
 import math
 from typing import Literal
@@ -6,21 +6,21 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from sdgmnet.errors import InputError
+from sdgmnet.loss.checks import require
 from sdgmnet.loss.mining import hardest_in_batch, nearest_distances
 
 
 class HardNetLoss(nn.Module):
-    r"""Triplet margin on Euclidean distances to the nearest negative of the batch, as the paper's HardNet+FRN has it.
+    r"""HardNet's triplet margin to the nearest negative in the batch, as in the paper's HardNet+FRN.
 
     .. math:: L = \frac{1}{Z} \sum_{i:\, m + d^+_i - d^-_i \ge 0} (m + d^+_i - d^-_i),
               \quad d = \sqrt{2 - 2 \cos\theta + \epsilon}
 
-    Negatives are SDGM's: nearest of the four comparisons, beyond `min_negative_angle`. Pairs without one do not count.
+    Negatives are SDGM's: the nearest of the four comparisons beyond `min_negative_angle`. Pairs without one are ignored.
 
     Args:
         margin: m.
-        min_negative_angle: nearer ones are taken for the same point under another name, in radians.
+        min_negative_angle: nearer ones are taken for the same point under another id, in radians.
         mean_over: Z counts the active triplets (the published code of the comparison) or all of them (HardNet's own).
 
     Shape:
@@ -31,10 +31,9 @@ class HardNetLoss(nn.Module):
         self, margin: float = 1.0, min_negative_angle: float = 0.6, mean_over: Literal["active", "all"] = "active"
     ) -> None:
         super().__init__()
-        if mean_over not in ("active", "all"):
-            raise InputError(f"mean_over is active or all, not {mean_over!r}.")
-        if not 0 <= min_negative_angle < math.pi:
-            raise InputError(f"HardNetLoss: min_negative_angle is in radians, in [0, pi), not {min_negative_angle}.")
+        require(self, mean_over in ("active", "all"), "mean_over must be active or all", mean_over)
+        radians = 0 <= min_negative_angle < math.pi
+        require(self, radians, "min_negative_angle must lie in [0, pi) radians", min_negative_angle)
         self.margin, self.min_negative_angle, self.mean_over = margin, min_negative_angle, mean_over
 
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
@@ -46,12 +45,12 @@ class HardNetLoss(nn.Module):
 
 
 class HardNetOriginalLoss(nn.Module):
-    r"""The same as HardNet's own code has it: negatives across the two sides only, and the mean over all rows.
+    r"""HardNet's loss as in its own code: negatives across the two sides only, mean over all rows.
 
     .. math:: L = \frac{1}{N} \sum_i \max(0,\, m + D_{ii} - \min(\min_{j \ne i} D_{ij}, \min_{j \ne i} D_{ji})),
               \quad D_{ij} = \sqrt{2 - 2 a_i \cdot p_j + 10^{-6}}
 
-    Entries of D below 0.008 are taken for the same patch and left out; a row without any other counts 0.
+    Entries of D below 0.008 are taken for the same patch and ignored; a row without a negative counts 0.
 
     Args:
         margin: m.

@@ -1,4 +1,4 @@
-"""HyNet's loss: triplets by a hybrid of distance and inner product, and equal lengths before normalisation."""
+"""HyNet's loss: a triplet margin on a hybrid similarity, and a regularisation of feature lengths."""
 
 import math
 from typing import Literal
@@ -6,15 +6,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from sdgmnet.errors import InputError
-from sdgmnet.loss.encoded import Encoded, require_encoded
+from sdgmnet.loss.checks import Encoded, require, require_encoded
 from sdgmnet.loss.mining import nearest_distances
 
 Reduction = Literal["sum", "mean"]
 
 
 class HyNetLoss(nn.Module):
-    r"""Hybrid similarity with a margin, and a regularisation of lengths.
+    r"""HyNet's triplet margin on a hybrid of distance and inner product, with a regularisation of feature lengths.
 
     .. math:: L = \frac{1}{Z} \sum_i \max(0,\, m + h(d^+_i) - h(d^-_i)) + \gamma \sum_i (\|x_i\| - \|x'_i\|)^2,
               \quad h(d) = d + \alpha d^2 / 2
@@ -25,9 +24,9 @@ class HyNetLoss(nn.Module):
         margin: m.
         alpha: share of the inner product in the hybrid.
         regularisation: :math:`\gamma`, on the lengths of the features before normalisation.
-        normalised: Z as HyNet's paper has it, the hybrid's steepest slope on the sphere (2.736 for :math:`\alpha = 2`), so
-            that no gradient exceeds that of an angle; False: Z = 1, as the published code.
-        reduction: "sum" as the published code, or "mean": the whole divided by N, for learning rates that expect means.
+        reduction: "sum" as in the published code, or "mean": the sum divided by N, for learning rates that expect means.
+        normalised: True for Z as in HyNet's paper, the hybrid's steepest slope on the sphere (2.736 for :math:`\alpha = 2`),
+            so that no gradient exceeds that of an angle; False for Z = 1, as in the published code.
 
     Shape:
         anchor, positive (N, D) of unit length, both `Encoded` -> scalar.
@@ -44,13 +43,10 @@ class HyNetLoss(nn.Module):
         normalised: bool = False,
     ) -> None:
         super().__init__()
-        if reduction not in ("sum", "mean"):
-            raise InputError(f"reduction is sum or mean, not {reduction!r}.")
-        if not isinstance(normalised, bool):
-            raise InputError(f"HyNetLoss: normalised is true or false, not {normalised!r}.")
-        for name, value in (("alpha", alpha), ("regularisation", regularisation)):
-            if not value >= 0:
-                raise InputError(f"HyNetLoss: {name} must not be negative, not {value}.")
+        require(self, reduction in ("sum", "mean"), "reduction must be sum or mean", reduction)
+        require(self, isinstance(normalised, bool), "normalised must be true or false", normalised)
+        require(self, alpha >= 0, "alpha must be at least 0", alpha)
+        require(self, regularisation >= 0, "regularisation must be at least 0", regularisation)
         self.margin, self.alpha, self.regularisation, self.reduction = margin, alpha, regularisation, reduction
         self.divisor = steepest_slope(alpha) if normalised else 1.0
 
@@ -72,7 +68,7 @@ class HyNetLoss(nn.Module):
         return total if self.reduction == "sum" else total / len(anchor)
 
     def hybrid(self, distance: Tensor) -> Tensor:
-        """h(d): its gradient on the sphere is strong both for near and for far pairs."""
+        """h(d), whose gradient on the sphere is large for both near and far pairs."""
         return distance + self.alpha * distance.square() / 2
 
 

@@ -1,4 +1,4 @@
-"""L2Net's loss: relative distances by softmax, compact descriptors, discriminative intermediate maps."""
+"""L2Net's loss: softmax over relative distances, compactness, and discriminative intermediate feature maps."""
 
 import math
 from typing import Literal
@@ -7,15 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sdgmnet.errors import InputError
-from sdgmnet.loss.encoded import Encoded, require_encoded
-from sdgmnet.loss.mining import at_least_float32, check_pairs
+from sdgmnet.loss.checks import Encoded, require, require_encoded, require_pairs
+from sdgmnet.loss.mining import at_least_float32
 
 Reduction = Literal["sum", "mean"]
 
 
 class L2NetLoss(nn.Module):
-    r"""The sum of L2Net's three terms, E1 + E2 + E3.
+    r"""L2Net's loss E1 + E2 + E3: softmax over relative distances, compactness, intermediate feature maps.
 
     .. math:: E_1 = -\tfrac12 \sum_i (\log s^c_{ii} + \log s^r_{ii}), \quad
               E_2 = \tfrac12 \sum_{i \ne j} ((r^1_{ij})^2 + (r^2_{ij})^2), \quad
@@ -23,11 +22,11 @@ class L2NetLoss(nn.Module):
 
     :math:`s^c, s^r` are the softmax over columns and rows of :math:`2 - d_{ij}`, with :math:`d_{ij}` the distance of anchor i
     and positive j; :math:`r^1, r^2` the correlations between the dimensions of the anchors' and of the positives' features
-    before normalisation; :math:`v` the softmax of inner products of maps, taken after the first and the last normalisation.
+    before normalisation; :math:`v` the softmax of inner products of the feature maps of the first and the last block.
 
     Args:
-        reduction: "sum" as published, or "mean": the whole divided by N, for learning rates that expect means.
-        scale: the whole is multiplied by it. Inner products of whole maps grow with their values, which FRN does not bound.
+        reduction: "sum" as published, or "mean": the sum divided by N, for learning rates that expect means.
+        scale: factor of the loss. Inner products of maps grow with their values, which FRN does not bound.
 
     Shape:
         anchor, positive (N, D) of unit length, both `Encoded` -> scalar.
@@ -37,10 +36,8 @@ class L2NetLoss(nn.Module):
 
     def __init__(self, reduction: Reduction = "sum", scale: float = 1.0) -> None:
         super().__init__()
-        if reduction not in ("sum", "mean"):
-            raise InputError(f"reduction is sum or mean, not {reduction!r}.")
-        if not 0 < scale < math.inf:
-            raise InputError(f"L2NetLoss: scale must be positive, not {scale}.")
+        require(self, reduction in ("sum", "mean"), "reduction must be sum or mean", reduction)
+        require(self, 0 < scale < math.inf, "scale must be positive", scale)
         self.reduction, self.scale = reduction, scale
 
     def forward(
@@ -52,14 +49,14 @@ class L2NetLoss(nn.Module):
         anchor_encoded: Encoded | None = None,
         positive_encoded: Encoded | None = None,
     ) -> Tensor:
-        check_pairs(anchor, positive)
+        require_pairs(anchor, positive)
         encoded = require_encoded(self, anchor_encoded, positive_encoded)
         anchor, positive = at_least_float32(anchor), at_least_float32(positive)
-        # Written by products, distances of near descriptors would lose their digits.
+        # From products, small distances would lose their digits.
         distances = torch.cdist(anchor, positive, compute_mode="donot_use_mm_for_euclid_dist")
         relative = negative_log_softmax(2 - distances)
         compact = (correlation_energy(encoded[0].raw) + correlation_energy(encoded[1].raw)) / 2
-        # Channels last, as the encoder lays its maps in training: gradients then come back as it has them.
+        # Channels last, as the encoder has its maps in training, so that gradients have the same layout.
         maps = ([at_least_float32(one).movedim(1, -1).flatten(1) for one in side.maps] for side in encoded)
         intermediate = sum(negative_log_softmax(left @ right.T) for left, right in zip(*maps, strict=True))
         total = self.scale * (relative + compact + intermediate)
@@ -75,7 +72,7 @@ def negative_log_softmax(scores: Tensor) -> Tensor:
 def correlation_energy(raw: Tensor) -> Tensor:
     r"""raw (N, D) -> :math:`\sum_{i \ne j} r_{ij}^2` over the correlations of its columns; a constant column has none.
 
-    In float64, which costs nothing here: in small batches correlations near 1 leave little but rounding of the gradient.
+    In float64: in small batches, correlations near 1 would leave little but rounding errors in the gradient.
     """
     wide = raw.double()
     centred = wide - wide.mean(dim=0)

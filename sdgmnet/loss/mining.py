@@ -1,4 +1,4 @@
-"""Descriptors -> triplets: for each matching pair the nearest negative, as HardNet, with an anti-noise threshold."""
+"""Descriptors -> the nearest negative of each matching pair, as angles (SDGM) or as distances (HardNet and its successors)."""
 
 import functools
 import math
@@ -9,20 +9,21 @@ import torch
 from torch import Tensor
 
 from sdgmnet.errors import InputError
+from sdgmnet.loss.checks import require_labelled, require_pairs
 from sdgmnet.sphere import angle
 
-# ---- loss.mining
-
-
-BLOCK_FLOATS = 2**19  # of a block of cosines: a few megabytes, the size of a CPU's cache
+BLOCK_FLOATS = 2**19  # numbers in a block of cosines: a few megabytes, which a CPU's cache holds
 CUDA_BLOCK_FLOATS = 2**26
-_PREFERENCE = [1, 2, 0, 3]  # of equals: a-p, p-a, a-a, p-p, as positions in a 2 x 2 table of sides
-_NEVER = -2.0  # below every cosine: marks pairs that may not be negatives
+SAME_PATCH = 0.008  # distance below which HardNet and its successors take two descriptors for the same patch
+_PREFERENCE = [1, 2, 0, 3]  # order of ties: a-p, p-a, a-a, p-p, as positions in a 2 x 2 table of sides
+_NEVER = -2.0  # below every cosine: marks pairs that cannot be negatives
+
+Comparisons = Literal["across", "all"]
 Mined = TypeVar("Mined")
 
 
 class Triplets(NamedTuple):
-    """One row a matching pair. Angles in radians, differentiable; where `admissible` is False `theta_neg` means nothing."""
+    """One row per matching pair. Angles in radians, differentiable; `theta_neg` is undefined where `admissible` is False."""
 
     theta_pos: Tensor  # (R,)
     theta_neg: Tensor  # (R,)
@@ -35,7 +36,7 @@ class Triplets(NamedTuple):
 
 
 def in_full_precision(mine: Callable[..., Mined]) -> Callable[..., Mined]:
-    """Mining decides by small differences of cosines: inside an autocast region it still runs in float32 or better."""
+    """Run in float32 or better inside an autocast region too: mining decides by small differences of cosines."""
 
     @functools.wraps(mine)
     def call(first: Tensor, *others: Any, **options: Any) -> Mined:
@@ -50,10 +51,10 @@ def hardest_in_batch(anchor: Tensor, positive: Tensor, min_negative_angle: float
     """Nearest negative of each pair over the four comparisons a-p, p-a, a-a, p-p.
 
     anchor, positive (N, D), row i of both showing point i. Point j is a candidate for row i when the closest of the four
-    comparisons of i with j is farther apart than `min_negative_angle` radians: nearer ones are taken for the same thing
-    seen under another name. Ties go to the lowest j, then to a-p before p-a, a-a, p-p.
+    comparisons of i with j is more than `min_negative_angle` radians apart: nearer ones are taken for the same point under
+    another id. Ties go to the lowest j, then to a-p before p-a, a-a, p-p.
     """
-    check_pairs(anchor, positive)
+    require_pairs(anchor, positive)
     a, p = at_least_float32(anchor), at_least_float32(positive)
     count = len(a)
     with torch.no_grad():
@@ -70,19 +71,19 @@ def hardest_in_batch(anchor: Tensor, positive: Tensor, min_negative_angle: float
 def nearest_points(a: Tensor, p: Tensor, cos_threshold: float) -> tuple[Tensor, Tensor]:
     """For every row i the highest four-way cosine below the threshold, (N,), and the point j it belongs to, (N,).
 
-    The four-way maximum is symmetric, so only its upper half is computed, a block of rows at a time: a block serves its rows
-    and, through its columns, the rows that follow. Memory stays linear in N, and a block's maxima are taken in the cache.
+    The four-way maximum is symmetric, so only its upper half is computed, in blocks of rows: a block serves its rows and,
+    through its columns, the rows that follow. Memory is linear in N, and a block's maxima are taken in the cache.
     """
     count = len(a)
     highest = a.new_full((count,), _NEVER)
     index = torch.zeros(count, dtype=torch.int64, device=a.device)
 
     def offer(rows: slice, values: Tensor, points: Tensor) -> None:
-        better = values > highest[rows]  # strictly: of equals the lowest point came first
+        better = values > highest[rows]  # strictly: of equal ones the lowest point came first
         highest[rows] = torch.where(better, values, highest[rows])
         index[rows] = torch.where(better, points, index[rows])
 
-    block = rows_of_a_block(a)
+    block = block_rows(a)
     for start in range(0, count, block):
         stop = min(start + block, count)
         size, width = stop - start, count - start
@@ -101,19 +102,19 @@ def nearest_points(a: Tensor, p: Tensor, cos_threshold: float) -> tuple[Tensor, 
     return highest, index
 
 
-def rows_of_a_block(x: Tensor) -> int:
+def block_rows(x: Tensor) -> int:
     """Rows whose four comparisons with all N of x (N, D) are computed at once."""
     return max(8, (CUDA_BLOCK_FLOATS if x.is_cuda else BLOCK_FLOATS) // (4 * len(x)))
 
 
 @in_full_precision
 def hardest_by_label(embeddings: Tensor, labels: Tensor, min_negative_angle: float) -> Triplets:
-    """The same for labelled embeddings (M, D), labels (M,): one row for every pair of samples with one label.
+    """The same for labelled embeddings (M, D), labels (M,): one row for every pair of samples with the same label.
 
-    The candidate of another label is its sample nearest to either end of the row, and a label whose candidate lies within
-    `min_negative_angle` is no candidate at all. Labels seen once serve as negatives only. Memory grows with rows times M.
+    The candidate of another label is its sample nearest to either end of the row; a label whose candidate lies within
+    `min_negative_angle` is ignored. Labels seen once serve as negatives only. Memory grows with rows times M.
     """
-    check_labelled(embeddings, labels)
+    require_labelled(embeddings, labels)
     x = at_least_float32(embeddings)
     with torch.no_grad():
         _, label = torch.unique(labels, return_inverse=True)
@@ -145,56 +146,8 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def check_pairs(anchor: Tensor, positive: Tensor, *, unit_length: bool = True) -> None:
-    if anchor.ndim != 2 or anchor.shape != positive.shape:
-        raise InputError(
-            f"anchor and positive must both be (N, D) with row i showing the same point, "
-            f"not {tuple(anchor.shape)} and {tuple(positive.shape)}."
-        )
-    if len(anchor) < 2:
-        raise InputError(f"a batch needs at least 2 pairs, so that each has a negative; got N = {len(anchor)}.")
-    for name, side in (("anchor", anchor), ("positive", positive)):
-        if unit_length:
-            _check_unit(name, side)
-        elif not torch.isfinite(side).all():
-            raise InputError(f"{name} holds NaN or infinite descriptors: look for their cause in the encoder.")
-
-
-def check_labelled(embeddings: Tensor, labels: Tensor) -> None:
-    if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
-        raise InputError(
-            f"embeddings must be (M, D) and labels (M,), not {tuple(embeddings.shape)} and {tuple(labels.shape)}."
-        )
-    if len(embeddings) < 2:
-        raise InputError(f"a labelled batch needs at least 2 samples; got {len(embeddings)}.")
-    _check_unit("embeddings", embeddings)
-
-
-def _check_unit(name: str, x: Tensor) -> None:
-    if not x.is_floating_point():
-        raise InputError(f"{name} must be floating point, not {x.dtype}.")
-    tolerance = 0.02 if x.dtype in (torch.float16, torch.bfloat16) else 1e-3
-    norm = torch.linalg.vector_norm(x.detach().float(), dim=1)
-    off = ((norm - 1).abs() <= tolerance).logical_not()  # also true for NaN
-    if off.any():
-        row = int(off.nonzero()[0])
-        raise InputError(
-            f"{name} must hold finite descriptors of unit length: row {row} has length {norm[row].item():.4g} "
-            f"({int(off.sum())} of {len(x)} rows are off); normalise them, and look for NaN in the encoder."
-        )
-
-
-# ---- loss.nearest
-
-
-SAME_PATCH = 0.008  # distance below which HardNet and all after it take two descriptors for those of one patch
-_NEVER = -2.0  # below every cosine
-
-Comparisons = Literal["across", "all"]
-
-
 class NearestDistances(NamedTuple):
-    """One row a matching pair, differentiable; where `admissible` is False `negative` means nothing."""
+    """One row per matching pair, differentiable; `negative` is undefined where `admissible` is False."""
 
     positive: Tensor  # (N,) Euclidean
     negative: Tensor  # (N,) Euclidean
@@ -209,12 +162,12 @@ def nearest_distances(
 
     anchor, positive (N, D) of unit length, row i of both showing point i. "across" compares the anchor of i with the positive
     of j and the positive of i with the anchor of j (HardNet's rows and columns); "all" adds both anchors and both positives.
-    Comparisons nearer than `same_patch` do not count. Ties go to the lowest j, then to a-p before p-a, a-a, p-p.
+    Comparisons nearer than `same_patch` are ignored. Ties go to the lowest j, then to a-p before p-a, a-a, p-p.
     """
-    check_pairs(anchor, positive)
+    require_pairs(anchor, positive)
     a, p = at_least_float32(anchor), at_least_float32(positive)
     with torch.no_grad():
-        block = rows_of_a_block(a)
+        block = block_rows(a)
         parts = [
             _nearest_of_rows(a, p, slice(start, start + block), comparisons, epsilon, same_patch)
             for start in range(0, len(a), block)
@@ -228,7 +181,7 @@ def nearest_distances(
 def _nearest_of_rows(
     a: Tensor, p: Tensor, rows: slice, comparisons: Comparisons, epsilon: float, same_patch: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of some rows, so that memory stays linear in N: both ends of the negative as rows of [a; p], and whether there is one."""
+    """For a block of rows: both ends of the negative as rows of [a; p], and whether there is one."""
     four = [(a[rows], p), (p[rows], a)]
     four += [(a[rows], a), (p[rows], p)] if comparisons == "all" else []
     table = torch.stack([one @ other.T for one, other in four])  # (2 or 4, rows, N)

@@ -1,7 +1,7 @@
-"""The pseudo loss as a general tool: any gradient modulation, given as plain functions of angles.
+"""The pseudo loss with any gradient modulation, given as functions of angles.
 
-"It is a more general tool to guide the training with arbitrary gradient modulation strategies" (Section III-E). The related
-work that modulates gradients otherwise than SDGM stands below as examples, a few lines each.
+"It is a more general tool to guide the training with arbitrary gradient modulation strategies" (Section III-E). Below are the
+modulations of related work as examples.
 """
 
 from collections.abc import Callable
@@ -12,22 +12,22 @@ from torch import Tensor, nn
 
 from sdgmnet.errors import InputError
 from sdgmnet.loss.mining import hardest_in_batch
-from sdgmnet.loss.sdgm import PAPER_POWER_PER_PAIR, check_modulation, pseudo_loss
+from sdgmnet.loss.sdgm import PAPER_POWER_PER_PAIR, pseudo_loss, require_modulation
 from sdgmnet.loss.statistics import RunningStatistics
 
 Weight = Callable[[Tensor], Tensor]  # angles in radians (N,) -> weights (N,), not negative
 
 
 class ModulatedLoss(nn.Module):
-    r"""Eq. (15) with weights of one's own, :math:`w^\pm = w_s(\theta^\pm)\, w_c(\theta^r)`: triplets and powers are SDGM's.
+    r"""The pseudo loss of Eq. (15) with any weights :math:`w^\pm = w_s(\theta^\pm)\, w_c(\theta^r)`.
 
-    The functions see detached angles: what they return is a constant for autograd.
+    Triplets and powers are SDGM's. The functions get detached angles, so the weights are constants for autograd.
 
     Args:
-        self_weight: of :math:`\theta`, for matching pairs and, unless the next is given, for non-matching ones.
-        coupled_weight: of :math:`\theta^r = \theta^+ - \theta^-`.
-        negative_self_weight: of :math:`\theta^-`, where it is another function.
-        alpha, decay, warmup, initial_power, min_negative_angle: as of `SDGMLoss`.
+        self_weight: function of :math:`\theta^+`, and of :math:`\theta^-` unless `negative_self_weight` is given.
+        coupled_weight: function of :math:`\theta^r = \theta^+ - \theta^-`.
+        negative_self_weight: function of :math:`\theta^-`.
+        alpha, decay, warmup, initial_power, min_negative_angle: as in `SDGMLoss`.
 
     Shape:
         anchor, positive (N, D) of unit length -> scalar.
@@ -52,15 +52,13 @@ class ModulatedLoss(nn.Module):
         min_negative_angle: float = 0.6,
     ) -> None:
         super().__init__()
-        check_modulation("ModulatedLoss", alpha, decay, warmup, initial_power, min_negative_angle)
+        require_modulation(self, alpha, decay, warmup, initial_power, min_negative_angle)
         self.self_weight, self.coupled_weight = self_weight, coupled_weight
         self.negative_self_weight = negative_self_weight or self_weight
         self.alpha, self.warmup, self.initial_power = alpha, warmup, initial_power
         self.min_negative_angle = min_negative_angle
         self.statistics = RunningStatistics(decay)
-        theta = torch.linspace(
-            0.4, 1.2, 5
-        )  # angles of any training: what fails at them should not fail after the warm-up
+        theta = torch.linspace(0.4, 1.2, 5)  # angles of any training: fail now, not after the warm-up
         _try(self.self_weight, theta, "self weight")
         _try(self.negative_self_weight, theta, "self weight of negatives")
         _try(self.coupled_weight, theta - theta.flip(0), "coupled weight")
@@ -68,7 +66,7 @@ class ModulatedLoss(nn.Module):
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
         triplets = hardest_in_batch(anchor, positive, self.min_negative_angle)
         theta_pos, theta_neg, admissible = (part.detach() for part in triplets)
-        w_coupled = admissible.to(theta_pos.dtype)  # a row without a negative weighs nothing
+        w_coupled = admissible.to(theta_pos.dtype)  # a row without a negative has weight 0
         w_pos = w_neg = w_coupled
         if progress >= self.warmup:
             w_coupled = w_coupled * _weigh(self.coupled_weight, theta_pos - theta_neg, "coupled weight")
@@ -95,12 +93,12 @@ class ModulatedLoss(nn.Module):
 
 def _try(weight: Weight, theta: Tensor, name: str) -> None:
     if not callable(weight):
-        raise InputError(f"the {name} is a function of angles, not {weight!r}: see docs/own_loss.md.")
+        raise InputError(f"the {name} must be a function of angles, not {weight!r}: see docs/own_loss.md.")
     try:
         _weigh(weight, theta, name)
     except InputError:
         raise
-    except Exception as error:  # whatever the function does
+    except Exception as error:  # a user's function can raise anything
         raise InputError(f"the {name} fails: {type(error).__name__}: {error}.") from error
 
 
@@ -109,19 +107,25 @@ def _weigh(weight: Weight, theta: Tensor, name: str) -> Tensor:
     made = weight(theta)
     if not isinstance(made, Tensor) or made.shape != theta.shape:
         shape = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
-        raise InputError(f"the {name} must give one number an angle, {tuple(theta.shape)}, not {shape}.")
-    if not (torch.isfinite(made) & (made >= -1e-6)).all():  # rounding may carry a 0 below, as of sin at pi
-        raise InputError(f"the {name} must be finite and not negative: the direction of a gradient is no modulation.")
+        raise InputError(f"the {name} must return one number per angle, {tuple(theta.shape)}, not {shape}.")
+    if not (torch.isfinite(made) & (made >= -1e-6)).all():  # rounding may make a 0 negative, as sin does at pi
+        raise InputError(
+            f"the {name} must be finite and not negative: modulation does not change the direction of a gradient."
+        )
     return made.to(theta.dtype).clamp_min(0)
 
 
-# Keller et al. 2018: negative logarithm of a softmax over the two distances of a triplet, a soft margin. Its derivative with
-# respect to θ⁺, and minus that to θ⁻, is the logistic function of θʳ. The scale is ours, for angles.
+def _preset(summary: str, *weights: Weight, **options: Weight) -> Callable[..., ModulatedLoss]:
+    made = partial(ModulatedLoss, *weights, **options)
+    made.__doc__ = summary
+    return made
+
+
 def soft_margin(theta_rel: Tensor, scale: float = 10.0) -> Tensor:
+    """Derivative of the loss by Keller et al. with respect to θ⁺, and minus that to θ⁻. The scale is ours, for angles."""
     return torch.sigmoid(scale * theta_rel)
 
 
-# Exp-TL (Wang et al. 2019): exponential losses of single pairs, so that the hardest weigh most.
 def exponential_of_distance(theta_pos: Tensor) -> Tensor:
     return torch.exp(theta_pos)
 
@@ -130,15 +134,27 @@ def exponential_of_nearness(theta_neg: Tensor) -> Tensor:
     return torch.exp(-theta_neg)
 
 
-# SFace (Zhong et al. 2021): sigmoids on the gradient of the cosine, whose hidden factor sin θ it leaves in.
 def sface_positive(theta_pos: Tensor) -> Tensor:
-    return torch.sigmoid(80 * (theta_pos - 0.8)) * torch.sin(theta_pos)
+    return torch.sigmoid(80 * (theta_pos - 0.8)) * torch.sin(
+        theta_pos
+    )  # sin: SFace modulates the gradient of the cosine
 
 
 def sface_negative(theta_neg: Tensor) -> Tensor:
     return torch.sigmoid(-80 * (theta_neg - 1.23)) * torch.sin(theta_neg)
 
 
-keller_loss = partial(ModulatedLoss, coupled_weight=soft_margin)
-exp_tl_loss = partial(ModulatedLoss, exponential_of_distance, negative_self_weight=exponential_of_nearness)
-sface_loss = partial(ModulatedLoss, sface_positive, negative_self_weight=sface_negative)
+keller_loss = _preset(
+    "Keller et al. 2018: negative log of a softmax over both distances of a triplet, a soft margin.",
+    coupled_weight=soft_margin,
+)
+exp_tl_loss = _preset(
+    "Exp-TL (Wang et al. 2019): exponential losses of pairs, so that the hardest have most weight.",
+    exponential_of_distance,
+    negative_self_weight=exponential_of_nearness,
+)
+sface_loss = _preset(
+    "SFace (Zhong et al. 2021): sigmoids on the gradient of the cosine.",
+    sface_positive,
+    negative_self_weight=sface_negative,
+)

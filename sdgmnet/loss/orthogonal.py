@@ -1,4 +1,4 @@
-"""Global orthogonal regularisation: descriptors of different points as random directions would lie. An addend to any loss."""
+"""Global orthogonal regularisation (GOR), which can be added to any loss."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sdgmnet.loss.mining import check_pairs
+from sdgmnet.loss.checks import require_pairs
 
 
 class WithOrthogonality(nn.Module):
-    """Any loss plus `weight` times `global_orthogonality`; what the loss needs, reports and keeps stays its own."""
+    """Any loss plus `weight` times `global_orthogonality`, with the needs, report and state of that loss."""
 
     def __init__(self, loss: nn.Module, weight: float) -> None:
         super().__init__()
@@ -33,10 +33,10 @@ class WithOrthogonality(nn.Module):
 def global_orthogonality(anchor: Tensor, positive: Tensor) -> Tensor:
     r""":math:`\bar s^2 + \max(0, \overline{s^2} - 1/D)` over cosines s of random non-matching pairs.
 
-    Uniform on the sphere, they would have mean 0 and second moment 1/D. anchor, positive (N, D) of unit length; the negative of
-    an anchor is the positive of the row before, the batch rolled by one.
+    Random directions have mean 0 and second moment 1/D. anchor, positive (N, D) of unit length; the negative of an anchor is
+    the positive of the previous row.
     """
-    check_pairs(anchor, positive)
+    require_pairs(anchor, positive)
     cosines = (anchor * positive.roll(1, dims=0)).sum(dim=1)
     spread = (cosines.square().mean() - 1 / anchor.shape[1]).clamp_min(0)
     return torch.square(cosines.mean()) + spread

@@ -1,6 +1,6 @@
-"""The bridge to pytorch-metric-learning, both ways: its losses under our contract, SDGM's under its own.
+"""Bridge to pytorch-metric-learning: its losses called as ours are, and SDGM's called as its losses are.
 
-Here a loss is called with the two sides of matching pairs, there with embeddings and labels. Needs pip install 'sdgmnet[pml]'.
+Our losses take the two sides of matching pairs, theirs take embeddings and labels. Needs pip install 'sdgmnet[pml]'.
 """
 
 import copy
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sdgmnet.errors import InputError
-from sdgmnet.loss.mining import check_pairs
+from sdgmnet.loss.checks import require_pairs
 from sdgmnet.loss.sdgm import SDGMLoss
 
 
@@ -19,11 +19,11 @@ class PMLLoss(nn.Module):
     """A pair-based loss of pytorch-metric-learning, called `loss(anchor, positive, *, progress=1.0)`.
 
     Args:
-        name: of its class, as in "CircleLoss".
-        options: of its constructor.
+        name: name of its class, such as "CircleLoss".
+        options: arguments of its constructor.
 
     Shape:
-        anchor, positive (N, D), row i of both from the same point -> scalar; every point is a label of its own.
+        anchor, positive (N, D), row i of both from the same point -> scalar; every point has its own label.
     """
 
     def __init__(self, name: str, **options: Any) -> None:
@@ -32,7 +32,7 @@ class PMLLoss(nn.Module):
         _try(name, options, self.loss)
 
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
-        check_pairs(anchor, positive, unit_length=False)
+        require_pairs(anchor, positive, unit_length=False)
         labels = torch.arange(len(anchor), device=anchor.device).repeat(2)
         value: Tensor = self.loss(torch.cat([anchor, positive]), labels)
         return value
@@ -41,12 +41,12 @@ class PMLLoss(nn.Module):
 class SDGMLossOfLabels(nn.Module):
     """SDGM's loss called as those of pytorch-metric-learning are: `loss(embeddings, labels)`.
 
-    It stands where theirs stand, in their trainers or beside others in `MultipleLosses`. The running statistics are state:
-    save its `state_dict` with the model's.
+    It works in their trainers and in `MultipleLosses`. The running statistics are state: save its `state_dict` with the
+    model's.
 
     Args:
-        total_steps: batches of the whole training, which tell when the warm-up ends; None: there is none.
-        options: of `SDGMLoss`.
+        total_steps: number of batches of the training, for the warm-up; None: no warm-up.
+        options: arguments of `SDGMLoss`.
 
     Shape:
         embeddings (M, D) of any length, labels (M,), at least one label twice -> scalar.
@@ -71,7 +71,7 @@ class SDGMLossOfLabels(nn.Module):
     ) -> Tensor:
         if indices_tuple is not None or (ref_emb is not None and ref_emb is not embeddings):
             raise InputError(
-                "SDGM mines its triplets in the batch itself: give it no miner's tuples and no references."
+                "SDGM mines triplets in its batch: miners' tuples and reference embeddings are not supported."
             )
         progress = 1.0 if self.total_steps is None else min(1.0, self.steps.item() / self.total_steps)
         value = self.loss.from_labels(F.normalize(embeddings, dim=1), labels.to(embeddings.device), progress=progress)
@@ -90,36 +90,32 @@ def _pair_based(name: str, options: dict[str, Any]) -> nn.Module:
     kind = getattr(losses, name, None)
     if not isinstance(kind, type) or not issubclass(kind, losses.BaseMetricLossFunction):
         raise InputError(
-            f"pytorch-metric-learning has no loss {name!r}: take a pair-based one of its documentation, as CircleLoss, "
-            "MultiSimilarityLoss or NTXentLoss."
+            f"pytorch-metric-learning has no loss {name!r}: use a pair-based one, such as CircleLoss, MultiSimilarityLoss "
+            "or NTXentLoss."
         )
     try:
         loss: nn.Module = kind(**options)
-    except Exception as error:  # whatever a library's class does
-        classes = " Losses that want the number of classes are not pair-based and cannot train here."
+    except Exception as error:  # another library can raise anything
+        classes = " Losses that need the number of classes are not pair-based and cannot be used here."
         more = classes if "num_classes" in str(error) else ""
-        raise InputError(f"pml:{name} cannot be made with the options {options} ({error}).{more}") from error
+        raise InputError(f"pml:{name} rejects the options {options} ({error}).{more}") from error
     if next(loss.parameters(), None) is not None:
-        raise InputError(f"pml:{name} learns parameters of its own: only pair-based losses can train here.")
+        raise InputError(f"pml:{name} has trainable parameters: only pair-based losses can be used here.")
     return loss
 
 
 def _try(name: str, options: dict[str, Any], loss: nn.Module) -> None:
-    """Two steps of a copy on random pairs: what wants more than embeddings and labels, or keeps a graph, cannot train."""
+    """Run two steps of a copy on random pairs: a loss that needs more than embeddings and labels, or keeps a graph, fails."""
     loss, generator = copy.deepcopy(loss), torch.Generator().manual_seed(0)
     try:
-        with (
-            torch.enable_grad(),
-            torch.random.fork_rng(devices=[]),
-        ):  # one that draws must not change what the run draws
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]):  # the run's random numbers stay the same
             for _ in range(2):
                 embeddings = F.normalize(torch.randn(8, 128, generator=generator), dim=1).requires_grad_()
                 value = loss(embeddings, torch.arange(4).repeat(2))
                 value.backward()
-    except Exception as error:  # whatever a library's class does
+    except Exception as error:  # another library can raise anything
         raise InputError(
-            f"pml:{name} with the options {options} cannot train here: two steps on random pairs end with "
-            f"{type(error).__name__} ({error})."
+            f"pml:{name} with the options {options} fails on random pairs with {type(error).__name__} ({error})."
         ) from error
     if value.dim() != 0:
-        raise InputError(f"pml:{name} gives {tuple(value.shape)} numbers: a loss is one number.")
+        raise InputError(f"pml:{name} returns a tensor {tuple(value.shape)}: a loss must return a scalar.")

@@ -7,17 +7,17 @@ import torch
 from torch import Tensor, nn
 
 from sdgmnet.distributed import Group, across_ranks, gather_labelled
-from sdgmnet.errors import InputError
+from sdgmnet.loss.checks import require
 from sdgmnet.loss.mining import Triplets, hardest_by_label, hardest_in_batch
 from sdgmnet.loss.statistics import RunningStatistics, batch_moments
 from sdgmnet.loss.weights import COUPLED_WEIGHTS, SELF_WEIGHTS, coupled_weight
 
-COINCIDING = math.acos(1 - 1e-5)  # radians: what the published code takes for the same patch early in training
+COINCIDING = math.acos(1 - 1e-5)  # radians: the published code's threshold early in training
 PAPER_POWER_PER_PAIR = 10000 / 1024  # the paper's initial power at its batch size
 
 
 class SDGMReport(NamedTuple):
-    """What the last batch looked like: detached scalars, in radians where they are angles."""
+    """Statistics of the last batch: detached scalars, angles in radians."""
 
     theta_pos_mean: Tensor
     theta_pos_std: Tensor
@@ -35,27 +35,27 @@ class SDGMLoss(nn.Module):
     r"""Statistic-based dynamic gradient modulation for matching pairs of unit descriptors.
 
     The running statistics and powers are state: **save this module's** ``state_dict`` **with the model's**, or a resumed
-    training starts its modulation anew.
+    training starts with new statistics.
 
-    The value is the pseudo loss of Eq. (15), whose gradient is Eq. (13); as a number it has no meaning of its own.
+    The value is the pseudo loss of Eq. (15), whose gradient is Eq. (13); the value itself has no meaning.
 
     .. math:: L_P = \frac{\alpha}{E_t[P^+]} \sum_i w_i^+ \theta_i^+ - \frac{1}{E_t[P^-]} \sum_i w_i^- \theta_i^-
 
-    In ``eval()`` mode the statistics are used and left unchanged.
+    In ``eval()`` mode the statistics are used but not updated.
 
     Args:
-        margin: m of Eq. (11), the share of triplets taken to have reached their optimum.
+        margin: m of Eq. (11), the share of easiest triplets that get weight 0.
         alpha: attenuation of the positive power, Eq. (13).
         decay: 0.999 of Eq. (14).
         warmup: all weights are 1 while ``progress < warmup``.
-        initial_power: E₀[P⁺] = E₀[P⁻]; None means 10000/1024 a pair, so the paper's 10000 at its batch of 1024.
+        initial_power: E₀[P⁺] = E₀[P⁻]; None: 10000/1024 per pair, the paper's 10000 at its batch of 1024.
         min_negative_angle: anti-noise threshold in radians: nearer negatives are ignored.
-        threshold_start: share of training before which only coinciding negatives are ignored; the published code has 0.125.
+        threshold_start: share of training before which only coinciding negatives are ignored; 0.125 in the published code.
         self_weight: "auto-focus" (Eqs. 9-10), or the ablations "angle", "cosine", "l2" (Eqs. 5-7).
         coupled_weight: "cdf" (Eq. 11), or the published code's "step".
-        power_adjustment: False divides both sums by their number of terms and takes alpha as 1.
-        group: "world", or a process group, in a loop with DistributedDataParallel: negatives, statistics and powers are those
-            of the pairs of all ranks, see `across_ranks`. None: of this process alone.
+        power_adjustment: False divides both sums by their number of terms, with alpha = 1.
+        group: "world" or a process group, for DistributedDataParallel: negatives, statistics and powers are those of the
+            pairs of all ranks, see `across_ranks`. None: those of this process.
 
     Shape:
         anchor, positive (N, D), N >= 2, rows of unit length, row i of both from the same point -> scalar.
@@ -85,8 +85,14 @@ class SDGMLoss(nn.Module):
         group: Group | None = None,
     ) -> None:
         super().__init__()
-        check_modulation("SDGMLoss", alpha, decay, warmup, initial_power, min_negative_angle)
-        _check_options(margin, threshold_start, self_weight, coupled_weight)
+        require_modulation(self, alpha, decay, warmup, initial_power, min_negative_angle)
+        require(self, 0 <= margin < 1, "margin must lie in [0, 1)", margin)
+        require(self, 0 <= threshold_start <= 1, "threshold_start must lie in [0, 1]", threshold_start)
+        for name, value, known in (
+            ("self_weight", self_weight, SELF_WEIGHTS),
+            ("coupled_weight", coupled_weight, COUPLED_WEIGHTS),
+        ):
+            require(self, value in known, f"{name} must be one of {', '.join(known)}", value)
         self.margin, self.warmup = margin, warmup
         self.alpha = alpha if power_adjustment else 1.0
         self.initial_power = initial_power
@@ -135,7 +141,7 @@ class SDGMLoss(nn.Module):
         w_coupled = coupled_weight(theta_pos - theta_neg, mean_rel, std_rel, self.margin, self.coupled_weight)
         if progress < self.warmup or not statistics.started:
             w_self_pos = w_self_neg = w_coupled = torch.ones_like(theta_pos)
-        w_coupled = w_coupled * admissible  # a row without a negative weighs nothing
+        w_coupled = w_coupled * admissible  # a row without a negative has weight 0
         w_pos, w_neg = w_self_pos * w_coupled, w_self_neg * w_coupled
 
         powers = torch.stack([w_pos.double().sum(), w_neg.double().sum()])
@@ -158,37 +164,18 @@ class SDGMLoss(nn.Module):
 
 
 def pseudo_loss(triplets: Triplets, w_pos: Tensor, w_neg: Tensor, alpha: float) -> Tensor:
-    """Eq. (15): angles weighted by constants, which are already divided by the running powers."""
+    """Eq. (15): angles times constant weights, which are already divided by the running powers."""
     return alpha * (w_pos * triplets.theta_pos).sum() - (w_neg * triplets.theta_neg).sum()
 
 
-def check_modulation(
-    name: str, alpha: float, decay: float, warmup: float, initial_power: float | None, min_negative_angle: float
+def require_modulation(
+    loss: nn.Module, alpha: float, decay: float, warmup: float, initial_power: float | None, min_negative_angle: float
 ) -> None:
-    """Options that every loss with running powers has; `name` is said first where one is wrong."""
-
-    def demand(holds: bool, sentence: str) -> None:
-        if not holds:
-            raise InputError(f"{name}: {sentence}.")
-
-    demand(0 < alpha < math.inf, f"alpha must be positive, not {alpha}")
-    demand(0 <= decay < 1, f"decay must lie in [0, 1), not {decay}")
-    demand(0 <= warmup <= 1, f"warmup is a share of training in [0, 1], not {warmup}")
-    demand(
-        initial_power is None or 0 < initial_power < math.inf, f"initial_power must be positive, not {initial_power}"
-    )
-    demand(0 <= min_negative_angle < math.pi, f"min_negative_angle is in radians, in [0, pi), not {min_negative_angle}")
-
-
-def _check_options(margin: float, threshold_start: float, self_weight: str, coupled_weight: str) -> None:
-    def demand(holds: bool, sentence: str) -> None:
-        if not holds:
-            raise InputError(f"SDGMLoss: {sentence}.")
-
-    demand(0 <= margin < 1, f"margin is a probability below 1, not {margin}")
-    demand(0 <= threshold_start <= 1, f"threshold_start is a share of training in [0, 1], not {threshold_start}")
-    demand(self_weight in SELF_WEIGHTS, f"self_weight is one of {', '.join(SELF_WEIGHTS)}, not {self_weight!r}")
-    demand(
-        coupled_weight in COUPLED_WEIGHTS,
-        f"coupled_weight is one of {', '.join(COUPLED_WEIGHTS)}, not {coupled_weight!r}",
-    )
+    """Check the options of every loss with running powers."""
+    require(loss, 0 < alpha < math.inf, "alpha must be positive", alpha)
+    require(loss, 0 <= decay < 1, "decay must lie in [0, 1)", decay)
+    require(loss, 0 <= warmup <= 1, "warmup must be a share of training in [0, 1]", warmup)
+    positive = initial_power is None or 0 < initial_power < math.inf
+    require(loss, positive, "initial_power must be positive", initial_power)
+    radians = 0 <= min_negative_angle < math.pi
+    require(loss, radians, "min_negative_angle must lie in [0, pi) radians", min_negative_angle)

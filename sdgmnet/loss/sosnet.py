@@ -1,25 +1,25 @@
-"""SOSNet's loss: a quadratic hinge on triplets, and neighbours that lie alike on both sides."""
+"""SOSNet's loss: a quadratic triplet hinge, and second-order similarity of neighbourhoods."""
 
 import torch
 from torch import Tensor, nn
 
-from sdgmnet.errors import InputError
-from sdgmnet.loss.mining import at_least_float32, nearest_distances, rows_of_a_block
+from sdgmnet.loss.checks import require
+from sdgmnet.loss.mining import at_least_float32, block_rows, nearest_distances
 from sdgmnet.sphere import l2_distance
 
 
 class SOSNetLoss(nn.Module):
-    r"""First-order and second-order similarity.
+    r"""SOSNet's quadratic triplet hinge, with second-order similarity as regularisation.
 
     .. math:: L = \frac{1}{N} \sum_i \max(0,\, t + d^+_i - d^-_i)^2 + \frac{\lambda}{N} \sum_i
               \sqrt{\sum_{j \in C_i} (d(a_i, a_j) - d(p_i, p_j))^2}
 
-    Negatives are the nearest of the four comparisons. :math:`C_i` are the `neighbours` nearest to i among the anchors and those
-    among the positives. Rows without a negative count 0 in the first sum.
+    Negatives are the nearest of the four comparisons. :math:`C_i` are the `neighbours` nearest to i among the anchors, and
+    those among the positives. Rows without a negative count 0 in the first sum.
 
     Args:
         margin: t.
-        neighbours: of each side; fewer where the batch is smaller.
+        neighbours: number per side; fewer in smaller batches.
         second_order: :math:`\lambda`.
 
     Shape:
@@ -28,10 +28,8 @@ class SOSNetLoss(nn.Module):
 
     def __init__(self, margin: float = 1.0, neighbours: int = 8, second_order: float = 1.0) -> None:
         super().__init__()
-        if neighbours < 1:
-            raise InputError(f"SOSNetLoss: neighbours must be at least 1, not {neighbours}.")
-        if not second_order >= 0:
-            raise InputError(f"SOSNetLoss: second_order must not be negative, not {second_order}.")
+        require(self, neighbours >= 1, "neighbours must be at least 1", neighbours)
+        require(self, second_order >= 0, "second_order must be at least 0", second_order)
         self.margin, self.neighbours, self.second_order = margin, neighbours, second_order
 
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
@@ -42,10 +40,10 @@ class SOSNetLoss(nn.Module):
 
 
 def second_order_similarity(anchor: Tensor, positive: Tensor, neighbours: int) -> Tensor:
-    """The second sum: how differently each point lies to its neighbours on the two sides. Gradient 0 where it is 0."""
+    """The second sum: how much the distances to the neighbours differ between both sides. Its gradient is 0 where it is 0."""
     anchor, positive = at_least_float32(anchor), at_least_float32(positive)
     with torch.no_grad():
-        block = rows_of_a_block(anchor)
+        block = block_rows(anchor)
         found = [_near(anchor, positive, slice(s, s + block), neighbours) for s in range(0, len(anchor), block)]
         i, j = torch.cat(found).unbind(1)
     of_anchors, of_positives = (l2_distance(x.index_select(0, i), x.index_select(0, j)) for x in (anchor, positive))
@@ -55,13 +53,13 @@ def second_order_similarity(anchor: Tensor, positive: Tensor, neighbours: int) -
 
 
 def _near(anchor: Tensor, positive: Tensor, rows: slice, neighbours: int) -> Tensor:
-    """(M, 2): i of the rows, j near to it on either side."""
+    """Pairs (M, 2) of i in the rows and its neighbours j of either side."""
     either = nearest(anchor, neighbours, rows) | nearest(positive, neighbours, rows)
     return either.nonzero() + torch.tensor([rows.start, 0], device=anchor.device)
 
 
 def nearest(x: Tensor, count: int, rows: slice) -> Tensor:
-    """(N, D) of unit length -> (rows, N) bool: j is one of the `count` nearest of i, i itself left out."""
+    """(N, D) of unit length -> (rows, N) bool: whether j is one of the `count` nearest of i, without i itself."""
     cosines = x[rows] @ x.T
     cosines.diagonal(offset=rows.start).fill_(-2)
     chosen = cosines.topk(min(count, len(x) - 1), dim=1).indices

@@ -1,4 +1,4 @@
-"""Running statistics, Eq. (14): what makes the modulation dynamic. All state is in float64 buffers."""
+"""Running statistics, Eq. (14), in float64 buffers."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class Float64State(nn.Module):
-    """A module whose buffers keep their precision: `.half()` or `.to(dtype)` on a whole model must not round statistics."""
+    """A module whose buffers keep their dtype: `.half()` or `.to(dtype)` on a whole model must not round statistics."""
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         for name, buffer in self.named_buffers(recurse=False):
@@ -18,13 +18,13 @@ class Float64State(nn.Module):
 
 
 class RunningStatistics(Float64State):
-    r"""Running means of what each batch measures.
+    r"""Running means of the statistics of each batch.
 
     .. math:: \beta_t = decay\,\beta_{t-1} + (1 - decay)\,\mu_t
 
-    `moments` are mean and unbiased std of θ⁺, θ⁻ and θʳ, started from the first batch that has two triplets; a running std is
-    the running mean of batch stds. `powers` are P⁺ and P⁻, started from the given initial power, since it sets the pace of the
-    first iterations (Section III-E).
+    `moments` are mean and unbiased std of θ⁺, θ⁻ and θʳ, initialised by the first batch that has two triplets; a running std
+    is the running mean of batch stds. `powers` are P⁺ and P⁻, initialised by the given initial power, since it sets the
+    effective learning rate of the first iterations (Section III-E).
     """
 
     moments: Tensor  # (3, 2): rows θ⁺, θ⁻, θʳ; columns mean, std
@@ -39,20 +39,20 @@ class RunningStatistics(Float64State):
         self.register_buffer("steps", torch.zeros(2, dtype=torch.int64))
 
     def update_moments(self, batch: Tensor, usable: Tensor) -> None:
-        """batch (3, 2) as `moments`; usable, a bool: False leaves everything as it was (fewer than two triplets)."""
+        """batch (3, 2) as `moments`; usable (bool): False changes nothing (fewer than two triplets)."""
         mixed = torch.where(self.steps[0] == 0, batch, self._mix(self.moments, batch))
         self.moments.copy_(torch.where(usable, mixed, self.moments))
         self.steps[0] += usable
 
     def update_powers(self, batch: Tensor, initial_power: float, usable: Tensor) -> None:
-        """batch (2,) as `powers`; usable, a bool: False leaves everything as it was (no triplet at all)."""
+        """batch (2,) as `powers`; usable (bool): False changes nothing (no triplet)."""
         before = torch.where(self.steps[1] == 0, initial_power, self.powers)
         self.powers.copy_(torch.where(usable, self._mix(before, batch), self.powers))
         self.steps[1] += usable
 
     @property
     def started(self) -> Tensor:
-        """Whether there are moments to modulate with."""
+        """Whether there are moments yet."""
         return self.steps[0] > 0
 
     def _mix(self, running: Tensor, batch: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class RunningStatistics(Float64State):
 
 
 def batch_moments(theta_pos: Tensor, theta_neg: Tensor, admissible: Tensor) -> Tensor:
-    """Mean and unbiased std over the admissible rows of θ⁺, θ⁻ and θʳ: (3, 2) float64, 0 where rows are too few."""
+    """Mean and unbiased std over the admissible rows of θ⁺, θ⁻ and θʳ: (3, 2) float64, 0 where there are too few rows."""
     angles = torch.stack([theta_pos, theta_neg, theta_pos - theta_neg]).double()
     inside = admissible.double()
     count = inside.sum()

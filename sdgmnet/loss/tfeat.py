@@ -1,20 +1,20 @@
-"""TFeat's loss: triplets with a margin and anchor swap, negatives at random."""
+"""TFeat's loss: a triplet margin with anchor swap and random negatives."""
 
 import torch
 from torch import Tensor, nn
 
-from sdgmnet.loss.mining import check_pairs
+from sdgmnet.loss.checks import require_pairs
 
 
 class TFeatLoss(nn.Module):
-    r"""Triplet margin loss on plain Euclidean distances.
+    r"""TFeat's triplet margin with anchor swap and random negatives.
 
     .. math:: L = \frac{1}{N} \sum_i \max(0,\, \mu + d(a_i, p_i) - \min(d(a_i, n_i), d(p_i, n_i)))
 
-    The negative is no hard one: it is the positive of the row before, so the batch rolled by one.
+    The negative is the positive of the previous row: the batch rolled by one.
 
     Args:
-        margin: :math:`\mu`; the published script has 2, for descriptors in (-1, 1) that are not of unit length.
+        margin: :math:`\mu`; 2 in the published code, for descriptors in (-1, 1) that are not of unit length.
 
     Shape:
         anchor, positive (N, D) of any length -> scalar.
@@ -25,7 +25,7 @@ class TFeatLoss(nn.Module):
         self.margin = margin
 
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
-        check_pairs(anchor, positive, unit_length=False)
+        require_pairs(anchor, positive, unit_length=False)
         negative = positive.roll(1, dims=0)
         swapped = torch.minimum(_distance(anchor, negative), _distance(positive, negative))
         return (self.margin + _distance(anchor, positive) - swapped).clamp_min(0).mean()

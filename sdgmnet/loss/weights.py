@@ -1,4 +1,4 @@
-"""Modulation: how much each pair and each triplet moves the encoder. Pure functions of angles and statistics."""
+"""Weights of the gradient of each pair and triplet: pure functions of angles and statistics."""
 
 import math
 
@@ -19,7 +19,7 @@ def self_weight(theta: Tensor, mean: Tensor, std: Tensor, blur: float = BLUR) ->
 
 
 def angle_self_weight(theta: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """&θ of the ablation: the gradient of the angle has the same size everywhere, Eq. (5) without 1/‖x‖."""
+    """&θ of the ablation, Eq. (5) without 1/‖x‖: the gradient of the angle has the same norm everywhere."""
     return torch.ones_like(theta)
 
 
@@ -43,7 +43,7 @@ COUPLED_WEIGHTS = ("cdf", "step")
 
 
 def coupled_weight(theta_rel: Tensor, mean: Tensor, std: Tensor, margin: float, kind: str = "cdf") -> Tensor:
-    r"""Probabilistic margin, Eq. (11): triplets among the easiest share `margin` get 0, harder ones their CDF.
+    r"""Probabilistic margin, Eq. (11): the easiest share `margin` of the triplets gets 0, harder ones their CDF.
 
     .. math:: w_c(\theta^r) = \mathrm{CDF}_t(\theta^r)\ \text{if}\ \theta^r > \mathrm{iCDF}_t(m)\ \text{else}\ 0
 

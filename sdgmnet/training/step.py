@@ -8,7 +8,7 @@ from sdgmnet.data.sampler import PairSampler
 from sdgmnet.distributed import ALONE, World
 from sdgmnet.encoders import Encoded, Encoder
 from sdgmnet.errors import InputError
-from sdgmnet.loss.registry import value_of
+from sdgmnet.loss.registry import call_loss
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.engine import Trunk
 
@@ -38,7 +38,7 @@ def train_step(
         encoder, sides, keep, chunk_size, joint_batchnorm, with_maps="maps" in needs, trunk=trunk, world=world
     )
     more = {"anchor_encoded": anchor, "positive_encoded": positive} if needs else {}
-    value = value_of(loss, anchor.descriptors, positive.descriptors, progress=progress, **more)
+    value = call_loss(loss, anchor.descriptors, positive.descriptors, progress=progress, **more)
     if not value.requires_grad:
         raise InputError(
             f"{type(loss).__name__} returned a value without a gradient: compute it from anchor and positive, by torch alone."

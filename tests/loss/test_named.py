@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from sdgmnet.errors import InputError
 from sdgmnet.loss import LOSSES, HardNetLoss, ModulatedLoss, TFeatLoss
-from sdgmnet.loss.registry import is_loss_name, loss_by_name, own_file, parse_options, value_of
+from sdgmnet.loss.registry import call_loss, is_loss_name, loss_by_name, own_file, parse_options
 
 OWN = """
 from __future__ import annotations
@@ -136,11 +136,11 @@ def test_what_goes_wrong_in_a_call_is_said_with_its_line(own: Path) -> None:
     a, p = F.normalize(torch.randn(2, 4, 8), dim=2)
     line = OWN.split("return anchor.nonsense")[0].count("\n") + 1
     with pytest.raises(InputError, match=rf"own.py, line {line} fails: AttributeError: .*nonsense"):
-        value_of(loss_by_name(f"{own}:Failing", {}), a, p, progress=0.5)
+        call_loss(loss_by_name(f"{own}:Failing", {}), a, p, progress=0.5)
     with pytest.raises(InputError, match="Plain returned a float: a loss returns a scalar tensor"):
-        value_of(loss_by_name(f"{own}:Plain", {}), a, p, progress=0.5)
+        call_loss(loss_by_name(f"{own}:Plain", {}), a, p, progress=0.5)
     with pytest.raises(TypeError):  # in a loss of ours: a fault to be seen
-        value_of(TFeatLoss(), a, p, progress=0.5, speed=3)
+        call_loss(TFeatLoss(), a, p, progress=0.5, speed=3)
 
 
 def test_unknown_names_and_options_are_said() -> None:
