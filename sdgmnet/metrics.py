@@ -14,21 +14,21 @@ def fpr_at_recall(
 ) -> float:
     """False positive rate at a given recall, the score of UBC PhotoTour (FPR@95), as a fraction.
 
-    distances (P,), small for alike; labels (P,), true for matching pairs.
+    distances (P,), small for similar patches; labels (P,), true for matching pairs.
 
-    convention "hardnet" (also the SDGMNet authors'): sort by distance; k is the first rank at which `recall` of the matching
-    pairs are found; the negatives ranked before k over all negatives. Their code leaves the order of ties to chance: here it is
-    the expectation over all orders, so that the result does not depend on the order of the file. "exact" counts every negative
-    no farther than the k-th pair: an upper bound that is safe under ties.
+    convention "hardnet" (also that of SDGMNet's authors): sort by distance; k is the first rank at which `recall` of the
+    matching pairs are found; the result is the share of negatives ranked before k. Their code leaves the order of ties to
+    chance; this is the expectation over all orders, so it does not depend on the order of the pairs. "exact" counts every
+    negative that is not farther than the k-th pair, an upper bound under ties.
     """
     distances = np.asarray(distances, dtype=np.float64).ravel()
     matching = np.asarray(labels).ravel().astype(bool)
     if distances.shape != matching.shape:
         raise InputError(f"{len(distances)} distances but {len(matching)} labels.")
     if convention not in FPR_CONVENTIONS:
-        raise InputError(f"convention is one of {', '.join(FPR_CONVENTIONS)}, not {convention!r}.")
+        raise InputError(f"convention must be one of {', '.join(FPR_CONVENTIONS)}, not {convention!r}.")
     if not 0 < recall <= 1:
-        raise InputError(f"recall lies in (0, 1], not {recall}.")
+        raise InputError(f"recall must lie in (0, 1], not {recall}.")
     if np.isnan(distances).any():
         raise InputError("distances contain NaN: the descriptors are not finite.")
     positive, negative = np.sort(distances[matching]), np.sort(distances[~matching])
@@ -50,15 +50,15 @@ def fpr_at_recall(
 def pair_distances(
     describe: Callable[[np.ndarray], np.ndarray], patches: np.ndarray, pairs: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Distances (P,) float64 and labels (P,) bool of pairs (P, 3) of patch, patch, same. Every patch is described once."""
+    """Distances (P,) float64 and labels (P,) bool of pairs (P, 3): patch, patch, matching. Describes every patch once."""
     if len(pairs) == 0:
-        raise InputError("there are no test pairs to measure on.")
+        raise InputError("there are no test pairs.")
     needed, position = np.unique(pairs[:, :2], return_inverse=True)
-    blocks = range(0, len(needed), 8192)  # the patches of a whole benchmark would be close to a gigabyte
+    blocks = range(0, len(needed), 8192)  # all patches of a benchmark are close to a gigabyte
     descriptors = np.concatenate([np.asarray(describe(patches[needed[start : start + 8192]])) for start in blocks])
     first, second = position.reshape(-1, 2).T
     distances = np.empty(len(pairs))
-    for start in range(0, len(pairs), 16384):  # float64 of a block only
+    for start in range(0, len(pairs), 16384):  # memory of a block only
         rows = slice(start, start + 16384)
         difference = descriptors[first[rows]].astype(np.float64) - descriptors[second[rows]]
         distances[rows] = np.linalg.norm(difference, axis=1)
@@ -66,31 +66,35 @@ def pair_distances(
 
 
 def skewness(values: np.ndarray) -> float:
-    """Third standardised moment: 0 for a symmetric distribution, positive with a tail to the right."""
+    """Third standardised moment: 0 for symmetric distributions, positive for a tail to the right."""
     centred = np.asarray(values, dtype=np.float64) - np.mean(values)
     return float(np.mean(centred**3) / np.mean(centred**2) ** 1.5)
 
 
 def average_precision(scores: np.ndarray, labels: np.ndarray, positives: int | None = None) -> float:
-    """Area under precision over recall by trapezoids, as HPatches' own code has it (not the step sum of others).
+    """Area under the precision-recall curve by trapezoids, as in HPatches' code (others sum steps).
 
-    scores (P,), large for alike; labels (P,), true for matching; the order of equal scores is that of the arrays.
-    positives: matching ones in all, where some were never found; they only enlarge the recall's denominator.
+    scores (P,), large for similar patches; labels (P,), true for matching ones; equal scores keep the order of the arrays.
+    positives: number of matching ones in the denominator of recall, where some are not among the labels.
     """
-    labels = _in_order(scores, labels)
+    scores, labels = np.asarray(scores, dtype=np.float64).ravel(), np.asarray(labels).ravel().astype(bool)
+    if scores.shape != labels.shape:
+        raise InputError(f"{len(scores)} scores but {len(labels)} labels.")
+    if np.isnan(scores).any():
+        raise InputError("scores contain NaN: the descriptors are not finite.")
     total = int(labels.sum()) if positives is None else positives
     if total < labels.sum():
         raise InputError(f"{total} positives in all, but {int(labels.sum())} are labelled.")
-    ranks = np.flatnonzero(labels) + 1
+    ranks = np.flatnonzero(labels[np.argsort(-scores, kind="stable")]) + 1
     return float(average_precision_of_ranks(ranks, total)) if total else 0.0
 
 
 def average_precision_of_ranks(ranks: np.ndarray, positives: int) -> np.ndarray:
-    r"""The same from the ranks (..., m), from 1 and ascending, of the matching ones that were found.
+    r"""The same from the ascending ranks (..., m) of the matching ones, which start at 1.
 
     .. math:: AP = \frac{1}{P} \sum_j \frac{1}{2} \left(\frac{j - 1}{r_j - 1} + \frac{j}{r_j}\right)
 
-    where the first term is 1 for a match of rank 1: nothing found yet counts as a precision of 1.
+    where the first term is 1 for rank 1.
     """
     ranks = np.asarray(ranks, dtype=np.float64)
     number = np.arange(1, ranks.shape[-1] + 1)
@@ -98,37 +102,24 @@ def average_precision_of_ranks(ranks: np.ndarray, positives: int) -> np.ndarray:
     return ((before + number / np.maximum(ranks, 1)) / 2).sum(axis=-1) / positives
 
 
-def roc_auc(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Area under the receiver operating characteristic; equal scores keep the order of the arrays, as in HPatches' code."""
-    labels = _in_order(scores, labels)
-    positives, negatives = int(labels.sum()), int((~labels).sum())
-    if not positives or not negatives:
+def roc_auc(positive: np.ndarray, negative: np.ndarray) -> float:
+    """Area under the ROC curve from the distances of matching pairs, ascending, and of others: equal ones count against it."""
+    if len(positive) == 0 or len(negative) == 0:
         return 0.0
-    found_before = np.cumsum(labels)[~labels]
-    return float(found_before.sum() / (positives * negatives))
-
-
-def _in_order(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Labels (P,) bool by falling score."""
-    scores, labels = np.asarray(scores, dtype=np.float64).ravel(), np.asarray(labels).ravel().astype(bool)
-    if scores.shape != labels.shape:
-        raise InputError(f"{len(scores)} scores but {len(labels)} labels.")
-    if np.isnan(scores).any():
-        raise InputError("scores contain NaN: the descriptors are not finite.")
-    return labels[np.argsort(-scores, kind="stable")]
+    return float(np.searchsorted(positive, negative, "left").sum() / (len(positive) * len(negative)))
 
 
 def pose_auc(errors: np.ndarray, threshold: float) -> float:
     """Area under the curve of recall over pose error up to `threshold` degrees, as a fraction of the largest possible.
 
-    errors (P,) degrees, infinite where no pose was found. The curve is linear between (0, 0) and the sorted errors with their
-    recalls i / P, and flat after the last one below the threshold: the usual measure of matchers, as SuperGlue has it.
+    errors (P,) degrees, infinite where no pose was found. As in SuperGlue's evaluation: the curve is linear between (0, 0)
+    and the sorted errors with recalls i / P, and flat after the last error below the threshold.
     """
     errors = np.sort(np.asarray(errors, dtype=np.float64).ravel())
     if len(errors) == 0 or np.isnan(errors).any():
-        raise InputError("the area under the curve needs errors, none of them NaN.")
+        raise InputError("the area under the curve needs at least one error, and no NaN.")
     if not 0 < threshold < np.inf:
-        raise InputError(f"a threshold is a positive number of degrees, not {threshold}.")
+        raise InputError(f"the threshold must be a positive number of degrees, not {threshold}.")
     below = errors[errors < threshold]
     recall = np.arange(len(below) + 1) / len(errors)
     places = np.concatenate([[0.0], below, [threshold]])

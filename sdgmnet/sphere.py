@@ -1,4 +1,4 @@
-r"""Unit descriptors on the hypersphere: the three metrics of Eqs. (3)-(4) and the size of their gradients, Eqs. (5)-(7).
+r"""Unit descriptors on the hypersphere: the three metrics of Eqs. (3)-(4), and the norms of their gradients, Eqs. (5)-(7).
 
 All functions take rows of unit length, (..., D), and return (...,). In the backward pass each metric is a function of the
 cosine alone, so the gradient for `a` is a multiple of `b`; the part of it along `a` vanishes in the normalisation that made
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Nearer than this to 0 or pi, the gradient is written with a - b or a + b: a multiple of b alone would lose digits there.
+# Distance to 0 or pi below which the gradient is computed from a - b or a + b: a multiple of b alone would lose digits.
 _CLOSE = 0.05
 
 
@@ -45,15 +45,15 @@ def _gap_and_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _correction(gap: Tensor, total: Tensor) -> Tensor:
-    """How much of `a` to take off the gradient `b`: none, but all of it near 0 and, with the other sign, near pi.
+    """How much of `a` to subtract from the gradient `b`: 1 near 0, -1 near pi, 0 elsewhere.
 
-    What lies along a vanishes in the normalisation of a anyway; taken off beforehand, it cannot drown the rest.
+    The part along a vanishes in the normalisation of a; subtracted before, it costs the rest no digits.
     """
     return (gap < _CLOSE).to(gap.dtype) - (total < _CLOSE).to(gap.dtype)
 
 
 class _FunctionOfCosine(torch.autograd.Function):
-    """`value`, known already, as a function of a · b with derivative `slope`."""
+    """The given `value` as a function of a · b with derivative `slope`."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, value: Tensor, slope: Tensor, correction: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import numpy as np
 from sdgmnet.data.hpatches.files import NOISES, OTHERS, TYPES, counts_and_starts, row_numbers
 from sdgmnet.data.hpatches.tasks import Retrieval, Verification
 from sdgmnet.errors import InputError
-from sdgmnet.metrics import average_precision, average_precision_of_ranks
+from sdgmnet.metrics import average_precision, average_precision_of_ranks, roc_auc
 from sdgmnet.native.nearest import count_closer, nearest, pair_distances
 
 POOLS = (100, 500, 1000, 5000, 10_000, 15_000, 20_000)
@@ -85,7 +85,7 @@ def verification(descriptors: Descriptors, task: Verification) -> Iterator[Verif
         for name, pairs in (("inter", task.inter), ("intra", task.intra)):
             negative = noise_distances(descriptors, pairs, number)
             negative.sort()
-            yield VerificationScore(noise, name, sorted_precision(few, negative), sorted_auc(positive, negative))
+            yield VerificationScore(noise, name, sorted_precision(few, negative), roc_auc(positive, negative))
 
 
 def sorted_precision(positive: np.ndarray, negative: np.ndarray) -> float:
@@ -94,13 +94,6 @@ def sorted_precision(positive: np.ndarray, negative: np.ndarray) -> float:
         return 0.0
     ranks = np.searchsorted(negative, positive, "right") + np.arange(1, len(positive) + 1)
     return float(average_precision_of_ranks(ranks, len(positive)))
-
-
-def sorted_auc(positive: np.ndarray, negative: np.ndarray) -> float:
-    """Share of pairs of a positive and a negative distance in which the positive is smaller."""
-    if len(positive) == 0 or len(negative) == 0:
-        return 0.0
-    return float(np.searchsorted(positive, negative, "left").sum() / (len(positive) * len(negative)))
 
 
 def noise_distances(descriptors: Descriptors, pairs: np.ndarray, noise: int) -> np.ndarray:

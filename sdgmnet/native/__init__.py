@@ -1,1 +1,1 @@
-"""The encoder's trunk written for a CPU's vector units, compiled on first use where there is a C++ compiler."""
+"""C++ kernels for a CPU's vector units, compiled on first use where there is a C++ compiler."""

@@ -109,8 +109,8 @@ void sdgmnet_layer_forward(int one, const float *weights, const float *scale, co
 
 // Backwards through layer `one` and through the ReLU below it. In: its maps, what arrived gated, and of the whole batch the means
 // of that and of its product with the normalised maps; the maps below. Out: what arrives below, gated, with each patch's sums and
-// products (count, channels below); gradients (threads, weights), started at zero by the caller. `turned`: as in trunk.cpp.
-void sdgmnet_layer_backward(int one, const float *turned, const float *scale, const float *shift, const float *mean,
+// products (count, channels below); gradients (threads, weights), started at zero by the caller. `transposed`: as in trunk.cpp.
+void sdgmnet_layer_backward(int one, const float *transposed, const float *scale, const float *shift, const float *mean,
                             const float *product, const float *maps, const float *gated, const float *below_scale,
                             const float *below_shift, const float *below_maps, float *below_gated, float *sums,
                             float *products, float *gradients, long count, int threads) {
@@ -128,7 +128,7 @@ void sdgmnet_layer_backward(int one, const float *turned, const float *scale, co
                 normalise(below, {below_scale, below_shift}, below_maps + place * below.map(),
                           padded.data() + long(patch) * below.padded());
             }
-            layer_back(layer, turned, padded.data(), upstream.data(), below_gated + first * below.map(), gradient, group, scratch);
+            layer_back(layer, transposed, padded.data(), upstream.data(), below_gated + first * below.map(), gradient, group, scratch);
             for (long place = first; place < first + group; place++)
                 gate(below, {below_scale, below_shift}, below_maps + place * below.map(), below_gated + place * below.map(),
                      sums + place * below.outputs, products + place * below.outputs);

@@ -1,4 +1,4 @@
-"""The middle of L2Net by batchnorm.cpp: equal to its own layers to rounding; in training BatchNorm is over the whole batch."""
+"""The middle layers of L2Net by batchnorm.cpp: equal to torch's layers within rounding. BatchNorm is over the whole batch."""
 
 import functools
 from collections.abc import Sequence
@@ -8,29 +8,30 @@ import torch
 from torch import Tensor, nn
 
 from sdgmnet.encoders import L2Net
-from sdgmnet.native.build import library
-from sdgmnet.native.trunk import PLAIN, needed_library, pack_filter, pack_turned, packed_size, unpack_filter
+from sdgmnet.native.trunk import (
+    PLAIN,
+    can_replace,
+    needed_library,
+    pack_filter,
+    pack_transposed,
+    packed_size,
+    unpack_filter,
+)
 
-LAYERS = range(1, 6)  # of those in vectors.h; the first has one input channel and stays with torch
+LAYERS = range(1, 6)  # numbers in the table of vectors.h; the first layer has one input channel and is torch's
 SIDES = (32, 32, 16, 16, 8, 8)  # rows of each layer's maps
 
 
 class Norm(NamedTuple):
-    """What BatchNorm does to a layer's maps: value * scale + shift, a number a channel."""
+    """BatchNorm of a layer's maps as value * scale + shift, one number per channel."""
 
     scale: Tensor
     shift: Tensor
 
 
 def is_available(encoder: nn.Module) -> bool:
-    """Whether this encoder's middle can run here: L2Net as it was made, on a CPU, in float32, with the library built."""
-    if type(encoder) is not L2Net:
-        return False
-    tensors = [*encoder.middle.parameters(), *encoder.middle.buffers()]
-    plain = all(one.device.type == "cpu" and one.dtype in (torch.float32, torch.int64) for one in tensors)
-    as_made = repr(encoder.middle) == _as_made()
-    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in encoder.middle)
-    return plain and as_made and not hooked and library() is not None
+    """Whether this is an unmodified L2Net in float32 on a CPU, and the library is available."""
+    return type(encoder) is L2Net and repr(encoder.middle) == _as_made() and can_replace(encoder.middle)
 
 
 @functools.cache
@@ -47,7 +48,7 @@ def _norms(encoder: L2Net) -> list[nn.BatchNorm2d]:
 @torch.autocast("cpu", enabled=False)
 def trunk(encoder: L2Net, patches: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
     """`encoder.trunk` in training, with the convolutions between the first and the last by C++."""
-    if not all(norm.training for norm in _norms(encoder)):  # running moments are taken as they are: not for the C++
+    if not all(norm.training for norm in _norms(encoder)):  # some BatchNorm in eval mode
         return encoder.trunk(patches, keep)
     first = encoder.first(encoder.standardise(patches))
     weights = [module.weight for module in encoder.middle if isinstance(module, nn.Conv2d)]
@@ -95,7 +96,7 @@ class _Middle(torch.autograd.Function):
         lanes, count = native.sdgmnet_lanes(), len(upstream)
         maps, parts, weights = saved[:depth], saved[depth : 3 * depth], saved[3 * depth :]
         moved = [Norm(*parts[2 * layer : 2 * layer + 2]) for layer in range(depth)]
-        # The last BatchNorm is torch's: what comes from it is the gradient itself, of maps that need no more moving.
+        # The last BatchNorm is torch's, so the incoming gradient is that of the maps before it.
         channels = len(weights[-1])
         own, mean, product = as_it_is(channels), torch.zeros(channels, **PLAIN), torch.zeros(channels, **PLAIN)
         gated = own_maps = to_blocks(upstream, lanes)
@@ -105,21 +106,10 @@ class _Middle(torch.autograd.Function):
             below_gated = torch.empty_like(maps[layer - 1])
             sums, products = (torch.empty(count, weight.shape[1], **PLAIN) for _ in range(2))
             gradient = torch.zeros(ctx.threads, packed_size(weight, lanes), **PLAIN)
-            turned = pack_turned(weight, lanes)
-            tensors = (
-                turned,
-                *own,
-                mean,
-                product,
-                own_maps,
-                gated,
-                *below,
-                maps[layer - 1],
-                below_gated,
-                sums,
-                products,
-            )
-            native.sdgmnet_layer_backward(layer, *_pointers(*tensors, gradient), count, ctx.threads)
+            transposed = pack_transposed(weight, lanes)
+            given = _pointers(transposed, *own, mean, product, own_maps, gated, *below, maps[layer - 1])
+            made = _pointers(below_gated, sums, products, gradient)
+            native.sdgmnet_layer_backward(layer, *given, *made, count, ctx.threads)
             gradients.append(unpack_filter(gradient.sum(0), weight.shape, lanes))
             area = count * SIDES[layer - 1] ** 2
             mean, product = ((one.double().sum(0) / area).float() for one in (sums, products))
@@ -137,7 +127,7 @@ def layer_forward(
     squares: Tensor | None,
     threads: int,
 ) -> None:
-    """One convolution of the maps below, `moved` by their BatchNorm and ReLU, into `made`; and its moments where asked for."""
+    """One convolution into `made` of the maps below, after their BatchNorm and ReLU; with the moments of `made` if given."""
     native = needed_library()
     packed = pack_filter(weight, native.sdgmnet_lanes())
     room = [None if one is None else one.data_ptr() for one in (means, squares)]
@@ -149,7 +139,7 @@ def as_it_is(channels: int) -> Norm:
 
 
 def batch_norm(norm: nn.BatchNorm2d, means: Tensor, squares: Tensor, area: int) -> Norm:
-    """From each patch's mean and sum of squared deviations (B, C) to those of the batch; updates the running ones."""
+    """From the means and sums of squared deviations (B, C) of patches to those of the batch; updates the running moments."""
     mean, total = means.mean(0), area * len(means)
     scatter = squares.sum(0) + area * (means - mean).square().sum(0)
     with torch.no_grad():
@@ -175,7 +165,7 @@ def to_blocks(maps: Tensor, lanes: int) -> Tensor:
 
 
 def from_blocks(blocks: Tensor, channels: int, lanes: int) -> Tensor:
-    """The inverse for square maps; they lie by pixels, as torch's own do in training."""
+    """The inverse for square maps, in channels_last layout as torch's own in training."""
     side = round((blocks.shape[1] / channels) ** 0.5)
     by_pixels = blocks.reshape(-1, channels // lanes, side, side, lanes).permute(0, 2, 3, 1, 4)
     return by_pixels.flatten(3).permute(0, 3, 1, 2)

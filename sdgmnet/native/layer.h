@@ -15,13 +15,13 @@ static void convolve_layer(const Layer &layer, const float *weights, const float
 }
 
 // Its gradients: padded upstream and padded maps in; out, plain, that of the maps; added, that of the weights.
-static void layer_back(const Layer &layer, const float *turned, const float *in, const float *upstream, float *out,
+static void layer_back(const Layer &layer, const float *transposed, const float *in, const float *upstream, float *out,
                        float *gradient, int group, Scratch &scratch) {
     if (layer.tiled()) {
         correlate_tiles(layer.inputs, layer.side, in, upstream, gradient, group, scratch);
-        convolve_tiles(layer.inputs, layer.side, turned, nullptr, upstream, out, group, scratch);
+        convolve_tiles(layer.inputs, layer.side, transposed, nullptr, upstream, out, group, scratch);
     } else {
         convolve_gradient(layer, in, upstream, gradient, group);
-        convolve_back(layer, turned, upstream, out, group);
+        convolve_back(layer, transposed, upstream, out, group);
     }
 }

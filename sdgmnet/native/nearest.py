@@ -4,7 +4,7 @@
 `count_closer` decide as float64 does, for benchmarks that count ranks. Where there is no compiled library, torch and numpy do
 the same in more time.
 
-float32 products decide instead of float64 where their error cannot matter. Half a squared distance is ``half_a + half_b - a.b``,
+float32 products decide for float64 where their error cannot matter. Half a squared distance is ``half_a + half_b - a.b``,
 with half the squared lengths. Its error in float32 is at most ``(D + 16) 2**-24 (half_a + half_b)``: D for the product, in any
 order of summation, the rest for the few additions around it. Closer ones are computed from differences in float64.
 """

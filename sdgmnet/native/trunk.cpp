@@ -226,7 +226,7 @@ static void forward_some(const Model<const float> &model, const float *patches, 
     }
 }
 
-static void backward_some(const Model<const float> &model, const float *turned, const float *patches, const float *kept,
+static void backward_some(const Model<const float> &model, const float *transposed, const float *patches, const float *kept,
                           const float *upstream, const Model<float> &gradient, long start, long stop) {
     const long keeps = kept_floats();
     Buffer arrived(GROUP * layers[0].map()), image((PATCH + 2) * (PATCH + 2));
@@ -242,7 +242,7 @@ static void backward_some(const Model<const float> &model, const float *turned, 
                     arrived.data()[patch * last.map() + (channel / LANES * area + pixel) * LANES + channel % LANES] =
                         upstream[(first + patch) * last.map() + channel * area + pixel];
         long place = keeps;
-        const float *back = turned;
+        const float *back = transposed;
         for (int one = LAYERS - 1; one >= 0; one--) {
             const Layer &layer = layers[one];
             place -= layer.map() + layer.outputs;
@@ -284,12 +284,12 @@ void sdgmnet_forward(const float *parameters, const float *patches, long count, 
 }
 
 // upstream (count, 128, 8, 8) -> gradients (threads, as parameters), each thread's sum over its own patches, started at zero by
-// the caller. `turned`: weights of the last layer to the second with the roles of input and output channels exchanged.
-void sdgmnet_backward(const float *parameters, const float *turned, const float *patches, long count, const float *kept,
+// the caller. `transposed`: weights of the last layer to the second with the roles of input and output channels exchanged.
+void sdgmnet_backward(const float *parameters, const float *transposed, const float *patches, long count, const float *kept,
                       const float *upstream, float *gradients, int threads) {
     const Model<const float> model(parameters);
     in_threads(count, threads, GROUP, [&](int one, long start, long stop) {
-        backward_some(model, turned, patches, kept, upstream, Model<float>(gradients + one * model.size), start, stop);
+        backward_some(model, transposed, patches, kept, upstream, Model<float>(gradients + one * model.size), start, stop);
     });
 }
 }

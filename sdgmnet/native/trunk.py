@@ -1,4 +1,4 @@
-"""Patches -> the maps before dropout and the last convolution, by trunk.cpp: equal to `SDGMNet`'s own layers to rounding."""
+"""The trunk of SDGMNet by trunk.cpp, up to dropout and the last convolution: equal to torch's layers within rounding."""
 
 import functools
 from collections.abc import Sequence
@@ -12,21 +12,25 @@ from sdgmnet.encoders import FilterResponseNorm, SDGMNet
 from sdgmnet.errors import InputError
 from sdgmnet.native.build import library
 
-EPSILON = 1e-6  # of FilterResponseNorm, written into trunk.cpp
-PLAIN: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}  # whatever torch's defaults are set to
+EPSILON = 1e-6  # of FilterResponseNorm, as in trunk.cpp
+PLAIN: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}  # independent of torch's defaults
 
 
 def is_available(encoder: nn.Module) -> bool:
-    """Whether this encoder can run here: on a CPU, in float32, as it was made, with the library built."""
+    """Whether this is an unmodified SDGMNet in float32 on a CPU, and the library is available."""
     if type(encoder) is not SDGMNet:
         return False
-    tensors = [*encoder.parameters(), *encoder.norm.buffers()]
-    plain = all(one.device.type == "cpu" and one.dtype in (torch.float32, torch.int64) for one in tensors)
     norms = [module for module in encoder.modules() if isinstance(module, FilterResponseNorm)]
-    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in encoder.modules())
     shapes = [tuple(parameter.shape) for parameter in encoder.parameters()]
-    as_made = shapes == _shapes() and all(norm.epsilon == EPSILON for norm in norms) and not hooked
-    return plain and as_made and library() is not None
+    return shapes == _shapes() and all(norm.epsilon == EPSILON for norm in norms) and can_replace(encoder)
+
+
+def can_replace(module: nn.Module) -> bool:
+    """Whether the library can run in place of a module: float32 on a CPU, without hooks."""
+    tensors = [*module.parameters(), *module.buffers()]
+    plain = all(one.device.type == "cpu" and one.dtype in (torch.float32, torch.int64) for one in tensors)
+    hooked = any(one._forward_hooks or one._forward_pre_hooks for one in module.modules())
+    return plain and not hooked and library() is not None
 
 
 @functools.cache
@@ -38,17 +42,17 @@ def _shapes() -> list[tuple[int, ...]]:
 def maps(encoder: SDGMNet, patches: Tensor, spare: list[Tensor] | None = None) -> Tensor:
     """(B, 1, 32, 32) -> (B, 128, 8, 8), differentiable with respect to the encoder's parameters.
 
-    spare: memory for the activations, taken from here and given back after the backward pass. Half a megabyte a patch is
-    new memory at every step otherwise, which costs the system a tenth of the step to hand out.
+    spare: list of memory for activations, taken from it and returned after the backward pass. New memory at every step,
+    half a megabyte per patch, would cost a tenth of the step.
     """
     parameters = [*encoder.input.parameters(), *encoder.first.parameters(), *encoder.middle.parameters()]
     if patches.device.type != "cpu" or patches.dtype != torch.float32 or patches.shape[1:] != (1, 32, 32):
         raise InputError(
-            f"the engine native takes float32 patches (B, 1, 32, 32) on the CPU, not {patches.dtype} "
-            f"{tuple(patches.shape)} on {patches.device}: use the engine eager."
+            f"the native engine takes float32 patches (B, 1, 32, 32) on the CPU, not {patches.dtype} "
+            f"{tuple(patches.shape)} on {patches.device}: use the eager engine."
         )
     if patches.requires_grad:
-        raise InputError("the engine native gives no gradient of the patches: use the engine eager.")
+        raise InputError("the native engine does not compute gradients of patches: use the eager engine.")
     threads = torch.get_num_threads()
     if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters):
         made: Tensor = _Maps.apply(patches, threads, spare, *parameters)
@@ -88,11 +92,11 @@ class _Maps(torch.autograd.Function):
         native = needed_library()
         patches, packed, kept, *parameters = ctx.saved_tensors
         lanes = native.sdgmnet_lanes()
-        turned = torch.cat([pack_turned(weights, lanes) for weights in reversed(parameters[8::5])])
+        transposed = torch.cat([pack_transposed(weights, lanes) for weights in reversed(parameters[8::5])])
         upstream = upstream.contiguous()
         gradients = torch.zeros(ctx.threads, len(packed), **PLAIN)
         native.sdgmnet_backward(
-            packed.data_ptr(), turned.data_ptr(), patches.data_ptr(), len(patches), kept.data_ptr(),
+            packed.data_ptr(), transposed.data_ptr(), patches.data_ptr(), len(patches), kept.data_ptr(),
             upstream.data_ptr(), gradients.data_ptr(), ctx.threads,
         )  # fmt: skip
         if ctx.spare is not None and all(one is not kept for one in ctx.spare):
@@ -105,13 +109,13 @@ def _memory(count: int, floats: int, spare: list[Tensor] | None) -> Tensor:
     if spare is None or found is None:
         return torch.empty(count, floats, **PLAIN)
     lent = spare.pop(found)
-    torch.autograd.graph.increment_version(lent)  # a graph that was kept from before must not use it: torch will say so
+    torch.autograd.graph.increment_version(lent)  # torch raises an error where an older graph still uses it
     return lent
 
 
 @torch.autocast("cpu", enabled=False)
 def pack(parameters: Sequence[Tensor], lanes: int) -> Tensor:
-    """All parameters in a row as trunk.cpp reads them: the input's three, then weights, bias, gamma, beta, tau a layer."""
+    """All parameters in one row as trunk.cpp reads them: the input's three, then weights, bias, gamma, beta, tau per layer."""
     row = []
     for parameter in parameters:
         if parameter.ndim == 4:
@@ -121,15 +125,15 @@ def pack(parameters: Sequence[Tensor], lanes: int) -> Tensor:
     return torch.cat(row)
 
 
-# Winograd's F(4x4, 3x3), what stands left and right of a filter (winograd.h).
-MOVED = torch.tensor(
+# G of Winograd's F(4x4, 3x3): a filter becomes G filter Gt (winograd.h).
+G = torch.tensor(
     [[1 / 4, 0, 0], [-1 / 6, -1 / 6, -1 / 6], [-1 / 6, 1 / 6, -1 / 6],
      [1 / 24, 1 / 12, 1 / 6], [1 / 24, -1 / 12, 1 / 6], [0, 0, 1]], **PLAIN,
 )  # fmt: skip
 
 
 def is_tiled(shape: Sequence[int]) -> bool:
-    """Whether a filter (outputs, inputs, 3, 3) is of stride 1, which goes by Winograd: those keep the number of channels."""
+    """Whether a filter (outputs, inputs, 3, 3) has stride 1, which is by Winograd: those keep the number of channels."""
     return shape[0] == shape[1]
 
 
@@ -137,28 +141,28 @@ def is_tiled(shape: Sequence[int]) -> bool:
 def pack_filter(weights: Tensor, lanes: int) -> Tensor:
     """(outputs, inputs, 3, 3) -> [output pair][input block][tap][input][output of the pair], flat.
 
-    One of stride 1: [place][output pair][input][output of the pair], in its 36 places. That of a single input: [tap][output].
+    Of stride 1: [place][output pair][input][output of the pair], with 36 places. Of a single input: [tap][output].
     """
     weights = weights.detach()
     outputs, inputs = weights.shape[:2]
     if inputs == 1:
         return weights.reshape(outputs, 9).T.flatten()
     if is_tiled(weights.shape):
-        places = torch.einsum("xa,oiab,yb->xyoi", MOVED, weights, MOVED)
+        places = torch.einsum("xa,oiab,yb->xyoi", G, weights, G)
         return places.reshape(36, outputs // (2 * lanes), 2 * lanes, inputs).transpose(2, 3).flatten()
     blocks = weights.reshape(outputs // (2 * lanes), 2 * lanes, inputs // lanes, lanes, 9)
     return blocks.permute(0, 2, 4, 3, 1).flatten()
 
 
-def pack_turned(weights: Tensor, lanes: int) -> Tensor:
-    """The same with the roles of inputs and outputs exchanged; where it is moved over tiles it is also turned around."""
-    turned = weights.transpose(0, 1)
-    return pack_filter(turned.flip(2, 3) if is_tiled(weights.shape) else turned, lanes)
+def pack_transposed(weights: Tensor, lanes: int) -> Tensor:
+    """The transposed filter, for gradients of maps: inputs and outputs exchanged; of stride 1 also rotated by 180 degrees."""
+    transposed = weights.transpose(0, 1)
+    return pack_filter(transposed.flip(2, 3) if is_tiled(weights.shape) else transposed, lanes)
 
 
 @torch.autocast("cpu", enabled=False)
 def unpack_filter(row: Tensor, shape: Sequence[int], lanes: int) -> Tensor:
-    """From the gradient of what `pack_filter` made to that of the filter."""
+    """The gradient of a filter from the gradient of its packed form."""
     outputs, inputs = shape[:2]
     if inputs == 1:
         return row.reshape(9, outputs).T.reshape(tuple(shape))
@@ -166,13 +170,13 @@ def unpack_filter(row: Tensor, shape: Sequence[int], lanes: int) -> Tensor:
         places = (
             row.reshape(36, outputs // (2 * lanes), inputs, 2 * lanes).transpose(2, 3).reshape(6, 6, outputs, inputs)
         )
-        return torch.einsum("xa,xyoi,yb->oiab", MOVED, places, MOVED)
+        return torch.einsum("xa,xyoi,yb->oiab", G, places, G)
     blocks = row.reshape(outputs // (2 * lanes), inputs // lanes, 9, lanes, 2 * lanes)
     return blocks.permute(0, 4, 1, 3, 2).reshape(tuple(shape))
 
 
 def packed_size(parameter: Tensor, lanes: int) -> int:
-    """Numbers of it in the row of `pack`."""
+    """Length of a parameter in the row of `pack`."""
     tiled = parameter.ndim == 4 and is_tiled(parameter.shape)
     return max(4 * parameter.numel() if tiled else parameter.numel(), lanes)  # 36 places for 9 taps
 
@@ -192,5 +196,5 @@ def unpack(row: Tensor, parameters: list[Tensor], lanes: int) -> list[Tensor]:
 def needed_library() -> Any:
     loaded = library()
     if loaded is None:
-        raise RuntimeError("the native engine was asked for where is_available() is false.")
+        raise RuntimeError("the native engine is not available here: check is_available() first.")
     return loaded
