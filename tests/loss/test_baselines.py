@@ -230,7 +230,7 @@ def test_all_the_same_patch_is_no_triplet(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_bad_input_is_said(name: str) -> None:
+def test_bad_input_is_refused(name: str) -> None:
     loss, given = LOSSES[name](), batch(0, 4)
     with pytest.raises(InputError, match="at least 2 pairs"):
         call(loss, Batch(*(part[:1] for part in given)))
@@ -256,13 +256,14 @@ def test_what_is_needed_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: CDFLoss(bins=1), "2 bins"), (lambda: CDFLoss(histogram_decay=1.0), "histogram_decay"),
-        (lambda: SOSNetLoss(neighbours=0), "neighbours"), (lambda: HyNetLoss(reduction="max"), "sum or mean"),  # type: ignore[arg-type]
-        (lambda: HyNetLoss(normalised=2), "true or false"), (lambda: HyNetLoss(alpha=-1), "must not be negative"),  # type: ignore[arg-type]
-        (lambda: L2NetLoss(reduction="max"), "sum or mean"),  # type: ignore[arg-type]
+        (lambda: CDFLoss(bins=1), "bins"), (lambda: CDFLoss(histogram_decay=1.0), "histogram_decay"),
+        (lambda: SOSNetLoss(neighbours=0), "neighbours"), (lambda: HyNetLoss(reduction="max"), "reduction"),  # type: ignore[arg-type]
+        (lambda: HyNetLoss(normalised=2), "normalised"), (lambda: HyNetLoss(alpha=-1), "alpha"),  # type: ignore[arg-type]
+        (lambda: L2NetLoss(reduction="max"), "reduction"), (lambda: HardNetLoss(mean_over="none"), "mean_over"),  # type: ignore[arg-type]
+        (lambda: HardNetLoss(min_negative_angle=9), "min_negative_angle"), (lambda: L2NetLoss(scale=0), "scale"),
     ],
 )  # fmt: skip
-def test_bad_options_are_said(make: Callable[[], Any], message: str) -> None:
+def test_bad_options_are_refused(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         make()
 
@@ -317,6 +318,12 @@ def test_an_addend_leaves_the_loss_its_own() -> None:
     assert loss.report is not None and "power_pos" in loss.running()
     assert WithOrthogonality(HyNetLoss(), 1.0).needs == {"raw"}
     assert WithOrthogonality(HardNetLoss(), 1.0).running() == {}
+
+
+def test_nothing_violated_is_zero_with_zero_gradient() -> None:
+    a = torch.eye(4, dtype=torch.float64).requires_grad_()
+    value = HardNetLoss(margin=0.5)(a, a.detach().clone())
+    assert value.item() == 0 and not torch.autograd.grad(value, a)[0].any()
 
 
 def test_hardnet_original_is_its_published_form_not_the_papers_baseline() -> None:

@@ -147,13 +147,13 @@ def test_state_goes_on_and_eval_leaves_it() -> None:
 @pytest.mark.parametrize(
     ("weight", "message"),
     [
-        (lambda theta: theta.mean(), "one number an angle"),
+        (lambda theta: theta.mean(), r"\(12,\)|\(5,\)"),
         (lambda theta: 1.0, "not float"),
         (lambda theta: theta - 10, "not negative"),
         (lambda theta: theta / 0, "finite"),
     ],
 )
-def test_weights_that_are_none_are_refused(weight: Callable[[Tensor], Tensor], message: str) -> None:
+def test_invalid_weights_are_refused(weight: Callable[[Tensor], Tensor], message: str) -> None:
     a, p = (F.normalize(torch.from_numpy(side), dim=1) for side in pairs(0))
     for options in ({"self_weight": weight}, {"coupled_weight": weight}, {"negative_self_weight": weight}):
         with pytest.raises(InputError, match=message):
@@ -166,7 +166,7 @@ def test_what_would_fail_after_the_warm_up_is_refused_before_it() -> None:
 
     with pytest.raises(InputError, match="the coupled weight fails: KeyError"):
         ModulatedLoss(coupled_weight=broken)
-    with pytest.raises(InputError, match=r"one number an angle, \(5,\)"):
+    with pytest.raises(InputError, match=r"\(5,\)"):
         ModulatedLoss(self_weight=lambda theta: theta.sum())
     for options in ({"alpha": 0.0}, {"decay": 1.0}, {"warmup": 2.0}, {"initial_power": 0.0}):
         with pytest.raises(InputError, match=f"ModulatedLoss: {next(iter(options))}"):

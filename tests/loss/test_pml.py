@@ -33,7 +33,7 @@ def pairs(count: int = 10, noise: float = 0.8) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", PAIR_BASED)
-def test_every_pair_based_loss_comes_through_the_door(name: str) -> None:
+def test_every_pair_based_loss(name: str) -> None:
     """The library called as its documentation says, labels by hand, and the same through our contract."""
     options = OPTIONS.get(name, {})
     a, p = pairs(noise=2.0)
@@ -62,25 +62,25 @@ def test_contrastive_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "message"),
+    ("name", "options", "reason"),
     [
-        ("CircelLoss", {}, "no loss 'CircelLoss'"),
-        ("MultipleLosses", {}, "no loss"),
-        ("CircleLoss", {"speed": 3}, "cannot be made"),
+        ("CircelLoss", {}, ""),
+        ("MultipleLosses", {}, ""),
+        ("CircleLoss", {"speed": 3}, "speed"),
         ("ArcFaceLoss", {}, "number of classes"),
         ("SubCenterArcFaceLoss", {}, "number of classes"),  # which fails by KeyError
-        ("ArcFaceLoss", {"num_classes": 3, "embedding_size": 16}, "parameters of its own"),
-        ("ProxyAnchorLoss", {"num_classes": 3, "embedding_size": 16}, "parameters of its own"),
-        ("VICRegLoss", {}, "cannot train here: two steps on random pairs end with ValueError"),
-        ("PNPLoss", {"variant": "x"}, "cannot be made"),
-        ("RankedListLoss", {"margin": 0.4, "Tn": 10, "imbalance": 2}, "cannot be made"),
-        ("CircleLoss", {"m": "high"}, "cannot be made"),
-        ("BaseMetricLossFunction", {}, "cannot train here"),
+        ("ArcFaceLoss", {"num_classes": 3, "embedding_size": 16}, "parameters"),
+        ("ProxyAnchorLoss", {"num_classes": 3, "embedding_size": 16}, "parameters"),
+        ("VICRegLoss", {}, "ValueError"),
+        ("PNPLoss", {"variant": "x"}, "variant"),
+        ("RankedListLoss", {"margin": 0.4, "Tn": 10, "imbalance": 2}, "imbalance"),
+        ("CircleLoss", {"m": "high"}, "high"),
+        ("BaseMetricLossFunction", {}, "NotImplementedError"),
         ("DynamicSoftMarginLoss", {}, "a second time"),  # it keeps the graph of its histogram
     ],
 )
-def test_what_cannot_train_here_is_said(name: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_losses_that_cannot_train_are_refused(name: str, options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InputError, match=f"{name}.*{reason}"):
         PMLLoss(name, **options)
 
 
@@ -104,7 +104,7 @@ def test_sdgm_called_their_way_is_sdgm() -> None:
         assert (mine - other).norm() <= 1e-5 * other.norm()
 
 
-def test_sdgm_stands_beside_their_losses() -> None:
+def test_sdgm_in_multiple_losses() -> None:
     a, p = pairs()
     both, labels = torch.cat([a, p]), torch.arange(10).repeat(2)
     own = SDGMLossOfLabels()
@@ -132,9 +132,9 @@ def test_warm_up_counts_its_own_steps_and_is_state() -> None:
 def test_tuples_and_references_are_refused() -> None:
     a, p = pairs()
     both, labels = torch.cat([a, p]), torch.arange(10).repeat(2)
-    with pytest.raises(InputError, match="no miner's tuples"):
+    with pytest.raises(InputError, match="tuples"):
         SDGMLossOfLabels()(both, labels, indices_tuple=(labels, labels, labels))
-    with pytest.raises(InputError, match="no references"):
+    with pytest.raises(InputError, match="reference"):
         SDGMLossOfLabels()(both, labels, ref_emb=p, ref_labels=labels)
     with pytest.raises(InputError, match="total_steps"):
         SDGMLossOfLabels(total_steps=0)

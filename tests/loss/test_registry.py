@@ -1,6 +1,7 @@
-"""Losses by name: ours, the library's, and those of a file."""
+"""Losses by name: ours, those of pytorch-metric-learning, and those in a user's file."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,9 +9,9 @@ import torch.nn.functional as F
 
 from sdgmnet.errors import InputError
 from sdgmnet.loss import LOSSES, HardNetLoss, ModulatedLoss, TFeatLoss
-from sdgmnet.loss.registry import call_loss, is_loss_name, loss_by_name, own_file, parse_options
+from sdgmnet.loss.registry import call_loss, is_loss_name, loss_by_name, own_file, parse_options, summaries
 
-OWN = """
+OWN = '''
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -19,6 +20,10 @@ import torch
 from torch import nn
 
 class Mine(nn.Module):
+    """The mean squared distance.
+
+    More."""
+
     def __init__(self, scale: float = 1.0, decay: float = 0.5):
         super().__init__()
         self.scale, self.decay = scale, decay
@@ -68,7 +73,7 @@ number = 5
 
 def text():
     return "no module"
-"""
+'''
 
 
 @pytest.fixture
@@ -81,9 +86,18 @@ def own(tmp_path: Path) -> Path:
 def test_every_name_makes_a_loss(name: str) -> None:
     assert is_loss_name(name)
     assert isinstance(loss_by_name(name, {}), torch.nn.Module)
+    assert summaries()[name].endswith(".")
 
 
-def test_values_of_the_run_are_given_where_they_are_asked_for() -> None:
+def test_adding_a_loss_is_one_file_and_one_line(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    added: dict[str, Any] = {}
+    exec(own.read_text(), added)
+    monkeypatch.setitem(LOSSES, "mine", added["Mine"])
+    assert loss_by_name("mine", {"scale": 2}).scale == 2
+    assert summaries()["mine"] == "The mean squared distance."
+
+
+def test_shared_values_reach_constructors_that_take_them() -> None:
     shared = {"decay": 0.7, "warmup": 0.2, "initial_power": None, "min_negative_angle": 0.4}
     keller = loss_by_name("keller", {}, shared)
     assert isinstance(keller, ModulatedLoss)
@@ -94,7 +108,7 @@ def test_values_of_the_run_are_given_where_they_are_asked_for() -> None:
     assert loss_by_name("cdf", {}, shared).histogram_decay == 0.99
 
 
-def test_a_loss_of_ones_own_file(own: Path) -> None:
+def test_a_loss_in_a_users_file(own: Path) -> None:
     a, p = F.normalize(torch.randn(2, 4, 8), dim=2)
     plain = loss_by_name(f"{own}:Mine", {}, {"decay": 0.9})
     assert plain.decay == 0.9
@@ -104,24 +118,25 @@ def test_a_loss_of_ones_own_file(own: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "message"),
+    ("what", "named"),
     [
-        ("Nobody", "has no Nobody"),
-        ("number", "has no number"),
-        ("text", "gives a str"),
-        ("Greedy", "needs gradients"),
-        ("Demanding", "cannot be made with the options {}.*missing 1 required positional argument: 'scale'"),
-        ("Late", "does not take progress"),
-        ("Picky", "cannot be made with the options {} .KeyError: 'never'.*"),
-        ("Learning", "Learning has parameters, which training would not change"),
+        ("Nobody", "Nobody"),
+        ("number", "number"),
+        ("text", "str"),
+        ("Greedy", "gradients"),
+        ("Demanding", "'scale'"),
+        ("Late", "progress"),
+        ("Picky", "KeyError: 'never'"),
+        ("Learning", "parameters"),
     ],
 )
-def test_what_is_no_loss_is_said(own: Path, what: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_an_invalid_loss_is_refused(own: Path, what: str, named: str) -> None:
+    with pytest.raises(InputError, match=named) as caught:
         loss_by_name(f"{own}:{what}", {})
+    assert "own.py" in str(caught.value)
 
 
-def test_a_file_that_fails_is_said_with_its_line(tmp_path: Path) -> None:
+def test_errors_in_a_file_name_the_line(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import torch\n\nnone = 1 / 0\n")
     with pytest.raises(InputError, match=r"broken.py, line 3 fails: ZeroDivisionError"):
         loss_by_name(f"{tmp_path}/broken.py:Mine", {})
@@ -132,32 +147,30 @@ def test_a_file_that_fails_is_said_with_its_line(tmp_path: Path) -> None:
         loss_by_name(f"{tmp_path}/gone.py:Mine", {})
 
 
-def test_what_goes_wrong_in_a_call_is_said_with_its_line(own: Path) -> None:
+def test_errors_in_a_call_name_the_line(own: Path) -> None:
     a, p = F.normalize(torch.randn(2, 4, 8), dim=2)
     line = OWN.split("return anchor.nonsense")[0].count("\n") + 1
     with pytest.raises(InputError, match=rf"own.py, line {line} fails: AttributeError: .*nonsense"):
         call_loss(loss_by_name(f"{own}:Failing", {}), a, p, progress=0.5)
-    with pytest.raises(InputError, match="Plain returned a float: a loss returns a scalar tensor"):
+    with pytest.raises(InputError, match="Plain returned a float"):
         call_loss(loss_by_name(f"{own}:Plain", {}), a, p, progress=0.5)
     with pytest.raises(TypeError):  # in a loss of ours: a fault to be seen
         call_loss(TFeatLoss(), a, p, progress=0.5, speed=3)
 
 
-def test_unknown_names_and_options_are_said() -> None:
+def test_unknown_names_and_options_are_refused() -> None:
     for name in ("magic", "pml:", "file.txt:Mine", "file.py:", "file.py:a b", ""):
         assert not is_loss_name(name)
-    with pytest.raises(InputError, match="one of sdgm, hardnet"):
-        loss_by_name("magic", {})
-    with pytest.raises(InputError, match="hynet has no option 'gamma': it has margin, alpha"):
-        loss_by_name("hynet", {"gamma": 1})
-    with pytest.raises(InputError, match="option neighbours of the loss sosnet is a whole number, not 2.5"):
-        loss_by_name("sosnet", {"neighbours": 2.5})
-    with pytest.raises(InputError, match="the self weight is a function of angles, not 'sin'"):
-        loss_by_name("keller", {"self_weight": "sin"})
-    with pytest.raises(InputError, match="option margin of the loss hardnet is a number, not 'high'"):
-        loss_by_name("hardnet", {"margin": "high"})
-    with pytest.raises(InputError, match="the loss cdf cannot be made with the options"):
-        loss_by_name("cdf", {"bins": 10**15})
+    for name, options, named in (
+        ("magic", {}, "sdgm, hardnet"),
+        ("hynet", {"gamma": 1}, "'gamma'.*margin, alpha"),
+        ("sosnet", {"neighbours": 2.5}, "neighbours.*2.5"),
+        ("keller", {"self_weight": "sin"}, "'sin'"),
+        ("hardnet", {"margin": "high"}, "margin.*'high'"),
+        ("cdf", {"bins": 10**15}, "cdf"),
+    ):
+        with pytest.raises(InputError, match=named):
+            loss_by_name(name, options)
     assert own_file("a/b.py:C") == (Path("a/b.py"), "C") and own_file("sdgm") is None
 
 
