@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-DOCS = Path(__file__).parent
-sys.path.insert(0, str(DOCS.parent))  # reproduce and bench are not installed
+DOCS = Path(__file__).resolve().parent
 PAGE = "reference/command-line.md"
 PROGRAMS = {"sdgmnet": "sdgmnet.cli", "python -m reproduce": "reproduce.__main__", "python -m bench": "bench.__main__"}
 INTRODUCTION = """# Command line
@@ -33,18 +32,24 @@ class Captured(Exception):
     """Raised in place of parsing, with what would have been parsed."""
 
 
+def table(program: str) -> Mapping[str, Any]:
+    """Name -> command of a program."""
+    if str(DOCS.parent) not in sys.path:  # reproduce and bench are not installed
+        sys.path.insert(0, str(DOCS.parent))
+    commands: Mapping[str, Any] = import_module(PROGRAMS[program]).COMMANDS
+    return commands
+
+
 def commands() -> Iterator[tuple[str, str]]:
     """(program and command, summary) of every command."""
-    for program, module in PROGRAMS.items():
-        table: Mapping[str, Any] = import_module(module).COMMANDS
-        yield from ((f"{program} {name}", command.summary) for name, command in table.items())
+    for program in PROGRAMS:
+        yield from ((f"{program} {name}", command.summary) for name, command in table(program).items())
 
 
 def arguments_of(command: str) -> tuple[type, dict[str, Any]]:
     """The dataclass of a command's options, and the keywords that it gives to tyro.cli."""
     program = next(one for one in PROGRAMS if command.startswith(f"{one} "))
-    place = import_module(PROGRAMS[program]).COMMANDS[command.removeprefix(f"{program} ")].place
-    module, function = place.split(":")
+    module, function = table(program)[command.removeprefix(f"{program} ")].place.split(":")
 
     def capture(kind: type, **keywords: Any) -> None:
         raise Captured(kind, keywords)
