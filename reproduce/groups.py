@@ -10,6 +10,7 @@ from pathlib import Path
 from sdgmnet.data.patchset import PatchSet, scene_of
 from sdgmnet.data.sources import DRAWN_PAIRS, open_patchsets, with_pairs
 from sdgmnet.errors import InputError
+from sdgmnet.report import OnProgress, no_progress
 from sdgmnet.training.fit import fingerprint
 
 PHOTOTOUR = {"LIB": "liberty", "ND": "notredame", "YOS": "yosemite"}  # in the order of Table 1's columns
@@ -63,7 +64,7 @@ def identity(patchset: PatchSet, drawn: bool = False) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def open_groups(texts: Sequence[str], phototour: Path | None, progress: bool = False) -> list[Group]:
+def open_groups(texts: Sequence[str], phototour: Path | None, on_progress: OnProgress = no_progress) -> list[Group]:
     """Groups of `NAME=FOLDER,FOLDER` texts, or PhotoTour's three subsets inside a folder."""
     if phototour is not None and texts:
         raise InputError("give either --groups or --phototour, not both.")
@@ -74,7 +75,7 @@ def open_groups(texts: Sequence[str], phototour: Path | None, progress: bool = F
             "--groups needs two groups of scenes at least, as in --groups A=sets/castle,sets/dog B=sets/rock C=sets/temple: "
             "one to train on, the others to test on. sdgmnet data photos makes such sets; --phototour takes PhotoTour's."
         )
-    groups = [_open(text, progress) for text in texts]
+    groups = [_open(text, on_progress) for text in texts]
     require_apart(groups)
     return groups
 
@@ -87,13 +88,13 @@ def _subset(root: Path, name: str) -> Path:
     return root / name
 
 
-def _open(text: str, progress: bool) -> Group:
+def _open(text: str, on_progress: OnProgress) -> Group:
     name, equals, folders = text.partition("=")
     names = tuple(folder for folder in folders.split(",") if folder)
     if not equals or not name or not names or not name.replace("-", "").replace("_", "").isalnum():
         raise InputError(f"--groups {text}: a group is written NAME=FOLDER,FOLDER, NAME of letters and digits.")
     try:
-        found = open_patchsets(names, progress)
+        found = open_patchsets(names, on_progress)
     except InputError as error:
         raise InputError(f"--groups {name}: {str(error).replace('--data ', '')}") from error
     return make_group(name, names, found)

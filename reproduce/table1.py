@@ -42,7 +42,7 @@ from sdgmnet.descriptors import load_descriptor
 from sdgmnet.errors import InputError
 from sdgmnet.features.sift import SIFT_VARIANT, sift
 from sdgmnet.plots import COLOURS, PAGE, SMALL, new_figure, printed, save_print
-from sdgmnet.report import Section
+from sdgmnet.report import Section, progress_bars
 from sdgmnet.storage import read_record, write_json
 from sdgmnet.training.config import EPOCHS, PAPER_ITERATIONS
 
@@ -277,7 +277,8 @@ class PlanArguments:
 
     def opened(self) -> list[Group]:
         require_folder(self.out)
-        return open_groups(self.groups, self.phototour, progress=True)
+        with progress_bars() as on_progress:
+            return open_groups(self.groups, self.phototour, on_progress)
 
     def data_sentence(self, groups: Sequence[Group], left_out: Sequence[str] = ()) -> str:
         parts = []

@@ -55,11 +55,11 @@ COMMANDS: dict[str, Command] = {
         "Make PatchSets from your own photos: reconstruct each scene and cut the patches of its points.",
     ),
     "data views": Command(
-        "sdgmnet.commands.data_views:main",
+        "sdgmnet.commands.data:views",
         "Make PatchSets from any images by synthetic views of them.",
     ),
     "data hpatches": Command(
-        "sdgmnet.commands.data_hpatches:main",
+        "sdgmnet.commands.data:hpatches",
         "Cut HPatches strips from image sequences with homographies.",
     ),
     "data pairs": Command("sdgmnet.commands.data:pairs", "Draw balanced test pairs for PatchSets."),

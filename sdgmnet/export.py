@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sdgmnet.data.synthetic.demo import read_picture
+from sdgmnet.data.synthetic.demo import read_image
 from sdgmnet.encoders import Encoder, L2Net, SDGMNet
 from sdgmnet.engine import describe_patches
 from sdgmnet.errors import InputError
@@ -76,7 +76,7 @@ def export_onnx(encoder: Encoder, path: Path | str, card: dict[str, Any] | None 
 def halved(encoder: Encoder) -> Encoder:
     """The encoder with its weights in half precision, for storage; refused if descriptors of a real image change."""
     half = copy.deepcopy(encoder).half()
-    image = read_picture("camera.png")
+    image = read_image("camera.png")
     patches = cut_patches(image, detect(image, 1000))
     change = np.abs(describe_patches(encoder, patches) - describe_patches(copy.deepcopy(half).float(), patches)).max()
     if not change <= HALF_TOLERANCE:

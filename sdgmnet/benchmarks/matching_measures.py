@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sdgmnet.features.geometry import map_points
 from sdgmnet.features.match import match
 
 Size = tuple[int, int]  # width, height
@@ -26,20 +27,14 @@ SHOWN = 1  # index of the threshold that Fig. 5 draws and ranks pairs by
 MMA_THRESHOLDS = tuple(range(1, 11))  # pixels
 
 
-def project(homography: np.ndarray, xy: np.ndarray) -> np.ndarray:
-    """Locations (N, 2) mapped by the homography; points at infinity get huge coordinates."""
-    mapped = np.column_stack([xy, np.ones(len(xy))]) @ homography.T
-    return mapped[:, :2] / np.where(np.abs(mapped[:, 2:]) < 1e-12, 1e-12, mapped[:, 2:])
-
-
 def true_locations(homography: np.ndarray, xy: np.ndarray, size: Size) -> np.ndarray:
-    """As `project`, but infinite for points behind the other camera, which the formula maps although nobody sees them.
+    """As `map_points`, but infinite for points behind the other camera, which the formula maps although nobody sees them.
 
     A homography has no sign, so "in front" is decided by a point that is: the centre of the image, of `size`, that xy are in.
     """
-    side = np.column_stack([xy, np.ones(len(xy))]) @ homography[2]
+    mapped, side = map_points(homography, xy)
     centre = homography[2] @ ((size[0] - 1) / 2, (size[1] - 1) / 2, 1.0)
-    return np.where((side * centre > 0)[:, None], project(homography, xy), np.inf)
+    return np.where((side * centre > 0)[:, None], mapped, np.inf)
 
 
 def is_inside(xy: np.ndarray, size: Size) -> np.ndarray:
@@ -173,7 +168,7 @@ def corner_error(estimate: np.ndarray | None, homography: np.ndarray, size: Size
     corners = np.array([[0, 0], [right, 0], [0, bottom], [right, bottom]])
     if (np.abs(np.column_stack([corners, np.ones(4)]) @ estimate[2]) < 1e-12).any():
         return float("inf")
-    return float(np.linalg.norm(project(estimate, corners) - project(homography, corners), axis=1).mean())
+    return float(np.linalg.norm(map_points(estimate, corners)[0] - map_points(homography, corners)[0], axis=1).mean())
 
 
 def share_within(errors: Sequence[float], threshold: float) -> float:

@@ -1,21 +1,40 @@
-"""`sdgmnet data ...`."""
+"""`sdgmnet data ...`: make PatchSets, HPatches strips and test pairs."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import tyro
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sdgmnet.data.download import DEFAULT_MIRROR, fetch_phototour
-from sdgmnet.data.patchset import PatchSet, is_patchset, random_test_pairs, write_test_pairs
-from sdgmnet.data.phototour import read_phototour, write_phototour
+from sdgmnet.data.hpatches.strips import StripOptions, make_strips, strips_table
+from sdgmnet.data.patchset import PatchSet, patchset_folders, random_test_pairs, summary_table, write_test_pairs
+from sdgmnet.data.phototour import PATCH_COUNTS, read_phototour, write_phototour
+from sdgmnet.data.scenes import mixed_layout
 from sdgmnet.data.synthetic.demo import read_demo
+from sdgmnet.data.synthetic.sets import PHOTO_VIEWING, ViewOptions, make_view_sets
 from sdgmnet.errors import InputError
-from sdgmnet.report import Out, Section, deliver, print_aside, print_table
+from sdgmnet.report import Flag, Out, Section, deliver, print_aside, print_table, progress_bars
+
+MOST_PATCHES = 16000  # in a strip: OpenCV reads images of up to a million pixels in height
+
+
+def require_at_least(arguments: Any, **limits: int) -> None:
+    """InputError where an option is below its limit."""
+    for name, limit in limits.items():
+        if getattr(arguments, name) < limit:
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(f"{option} must be at least {limit}, not {getattr(arguments, name)}.")
+
+
+def require_results(results: Sequence[Any], failures: Sequence[tuple[str, str]], what: str) -> None:
+    """Report failures (name, reason); InputError where nothing else is left."""
+    for name, reason in failures:
+        print_aside(f"{name} skipped: {reason}")
+    if not results:
+        raise InputError(f"no {what} was made; the reasons are above.")
 
 
 @dataclass(frozen=True)
@@ -26,37 +45,37 @@ class PhototourArguments:
 
         sdgmnet data phototour downloads/liberty downloads/yosemite -o ubc
 
-    Or fetch them first, several hundred megabytes each, over HTTPS; a broken download goes on where it stopped:
+    Or download them, several hundred megabytes each, over HTTPS. An interrupted download is resumed:
 
         sdgmnet data phototour liberty notredame yosemite --download -o ubc
     """
 
     subsets: tyro.conf.Positional[tuple[str, ...]]
-    """Folders to convert; with --download names: liberty, notredame, yosemite, and these with _harris."""
+    """Folders to convert; with --download names: liberty, notredame, yosemite, or one of these with _harris."""
     out: Out
-    """Where the PatchSets go."""
-    download: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Fetch the named subsets. Nothing is downloaded without it."""
+    """Folder for the PatchSets."""
+    download: Flag = False
+    """Download the named subsets. Nothing is downloaded without this option."""
     mirror: str = DEFAULT_MIRROR
-    """Address below which the archives lie."""
+    """Address of the folder with the archives."""
 
 
 def phototour(words: list[str]) -> None:
     arguments = tyro.cli(PhototourArguments, prog="sdgmnet data phototour", args=words)
     if not arguments.subsets:
-        raise InputError("name the folders to convert, or the subsets to fetch with --download.")
-    if arguments.download:
-        sets = [fetch_phototour(name, arguments.out, arguments.mirror, progress=True) for name in arguments.subsets]
-    else:
-        for name in arguments.subsets:
-            if not Path(name).is_dir():
-                raise InputError(f"{name} is not a folder: give the folder of a subset, or add --download to fetch it.")
-        folders = [Path(name) for name in arguments.subsets]
-        for folder in folders:
-            if (arguments.out / folder.resolve().name).resolve() == folder.resolve():
-                raise InputError(f"{folder} would be converted into itself: choose another -o.")
-        sets = [read_phototour(folder, arguments.out / folder.resolve().name, progress=True) for folder in folders]
-    summarise(sets)
+        raise InputError(f"name the folders to convert; or --download with {', '.join(PATCH_COUNTS)}.")
+    folders = {name: Path(name).resolve() for name in arguments.subsets}
+    for name, folder in folders.items() if not arguments.download else ():
+        if not folder.is_dir():
+            raise InputError(f"{name} is not a folder: give the folder of a subset, or add --download.")
+        if (arguments.out / folder.name).resolve() == folder:
+            raise InputError(f"{name} would be converted into itself: choose another -o.")
+    with progress_bars() as on_progress:
+        if arguments.download:
+            sets = [fetch_phototour(one, arguments.out, arguments.mirror, on_progress=on_progress) for one in folders]
+        else:
+            sets = [read_phototour(one, arguments.out / one.name, on_progress=on_progress) for one in folders.values()]
+    print_table(*summary_table(sets))
 
 
 @dataclass(frozen=True)
@@ -65,8 +84,8 @@ class PhotosArguments:
 
         sdgmnet data photos my_photos -o my_patches
 
-    Every scene is reconstructed, keypoints are carried between photos through depth maps, and those that geometry calls the
-    same become one point of a PatchSet in --out. Started again after a stop, it goes on where it was. Needs pycolmap
+    Every scene is reconstructed. Keypoints are reprojected between photos through depth maps, and those that show the same
+    point by geometry become one point of a PatchSet in --out. An interrupted run is resumed. Needs pycolmap
     (pip install 'sdgmnet[sfm]').
     """
 
@@ -75,30 +94,30 @@ class PhotosArguments:
     out: Out
     """A PatchSet and a contact sheet for each scene, results.json and table.md."""
     source: Annotated[Literal["geometry", "tracks"], tyro.conf.arg(name="from")] = "geometry"
-    """tracks: only what SIFT matched in the reconstruction. Quicker, but too easy to learn much from."""
-    carried: bool = True
+    """tracks: only what SIFT matched in the reconstruction. Faster, but too easy to learn much from."""
+    reprojected: bool = True
     """Also cut patches where a point is visible but no keypoint was detected: what a detector finds twice looks alike."""
     keypoints: int = 8000
-    """Keypoints of a photo, at most."""
+    """Keypoints per photo, at most."""
     smallest_scale: float = 1.6
-    """Sigma of a keypoint in pixels, at least; a patch is 12 sigma wide."""
+    """Least sigma of a keypoint in pixels; a patch is 12 sigma wide."""
     size: int = 1600
-    """Longest side of the photos that are worked on; larger ones are made smaller."""
+    """Longest side of the photos in pixels; larger ones are resized."""
     dense_size: int = 800
-    """Longest side of the depth maps; the time grows with its square."""
+    """Longest side of the depth maps in pixels; the time grows with its square."""
     cameras: Literal["auto", "one", "each"] = "auto"
-    """Who shares a lens: photos of equal size, folder and focal length; all of equal size; nobody."""
+    """Photos that share a camera. auto: of equal size, folder and focal length; one: all of equal size; each: none."""
     all_pairs: int = 40
-    """Scenes of up to so many photos compare all pairs; larger ones neighbours by name, then photos that share points."""
+    """Scenes of up to so many photos match all pairs; larger ones neighbours by name, then photos that share points."""
     threads: int = 2
-    """Threads to work with. The patches do not depend on it."""
+    """The patches do not depend on it."""
     seed: int = 0
     """Of every random choice in the reconstruction."""
     work: Path | None = None
-    """Where reconstructions are kept for another run; by default .work in --out."""
-    discard_work: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Folder for the reconstructions, which a later run can use again; by default .work in --out."""
+    discard_work: Flag = False
     """Delete a scene's reconstruction once its patches are written."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: Flag = False
     """Print results as JSON."""
 
 
@@ -106,135 +125,179 @@ def photos(words: list[str]) -> None:
     arguments = tyro.cli(PhotosArguments, prog="sdgmnet data photos", args=words)
     import torch
 
-    from sdgmnet.data.photos.match_rule import Rule
-    from sdgmnet.data.photos.pipeline import PhotoOptions, make_patchsets
+    from sdgmnet.data.photos.correspondences import PointOptions
+    from sdgmnet.data.photos.pipeline import PhotoOptions, make_patchsets, photos_table
     from sdgmnet.plots import draw_easy_and_hard
-    from sdgmnet.sfm.depth import DenseOptions
     from sdgmnet.sfm.sparse import SparseOptions
+    from sdgmnet.sfm.stereo import DenseOptions
 
-    for name in ("keypoints", "size", "dense_size", "threads"):
-        if getattr(arguments, name) < 1:
-            raise InputError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(arguments, name)}.")
-    if arguments.dense_size < 64 or arguments.size < 64:
-        raise InputError("--size and --dense-size must be at least 64 pixels.")
-    if not 0 <= arguments.seed < 2**31:
-        raise InputError(f"--seed must lie in [0, 2^31), not {arguments.seed}.")
-    if not 0 < arguments.smallest_scale < float("inf") or arguments.all_pairs < 0:
-        raise InputError("--smallest-scale must be a positive number and --all-pairs not negative.")
+    require_at_least(arguments, keypoints=1, size=64, dense_size=64, threads=1, seed=0, all_pairs=0)
+    if arguments.seed >= 2**31:
+        raise InputError(f"--seed must be below 2^31, not {arguments.seed}.")
+    if not 0 < arguments.smallest_scale < float("inf"):
+        raise InputError(f"--smallest-scale must be a positive number, not {arguments.smallest_scale}.")
     if find_spec("pycolmap") is None:
         raise InputError("photos are reconstructed by pycolmap, which is not installed: pip install 'sdgmnet[sfm]'.")
     torch.set_num_threads(arguments.threads)
-    sparse = SparseOptions(
-        size=arguments.size,
-        cameras=arguments.cameras,
-        all_pairs=arguments.all_pairs,
-        seed=arguments.seed,
-        threads=arguments.threads,
-    )
-    dense = DenseOptions(size=arguments.dense_size, seed=arguments.seed)
     options = PhotoOptions(
-        sparse,
-        dense,
-        Rule(),
-        arguments.keypoints,
-        arguments.smallest_scale,
-        arguments.carried,
+        SparseOptions(
+            size=arguments.size,
+            cameras=arguments.cameras,
+            all_pairs=arguments.all_pairs,
+            seed=arguments.seed,
+            threads=arguments.threads,
+        ),
+        DenseOptions(size=arguments.dense_size, seed=arguments.seed),
+        PointOptions(
+            keypoints=arguments.keypoints,
+            smallest_scale=arguments.smallest_scale,
+            reprojected=arguments.reprojected,
+        ),
         arguments.source,
     )
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("photos", total=None)
+    out, work = arguments.out, arguments.work or arguments.out / ".work"
+    if warning := mixed_layout(arguments.folder, without=(out, work)):
+        print_aside(warning)
+    with progress_bars() as on_progress:
         rows, failures = make_patchsets(
-            arguments.folder,
-            arguments.out,
-            options,
-            work=arguments.work,
-            discard_work=arguments.discard_work,
-            tell=lambda done, total, what: bar.update(task, completed=done, total=total, description=what),
-            say=lambda sentence: bar.console.print(sentence, markup=False, highlight=False, soft_wrap=True),
+            arguments.folder, out, options, work=work, discard_work=arguments.discard_work, on_progress=on_progress
         )
-    for row in rows:
-        sheet = arguments.out / f"{row['scene']}.png"
-        if not sheet.exists() or sheet.stat().st_mtime < (arguments.out / row["scene"] / "set.json").stat().st_mtime:
-            draw_easy_and_hard(PatchSet.open(arguments.out / row["scene"]), sheet)
     for row in rows:
         for name, reason in row.get("broken", []):
-            print_aside(f"{row['scene']}: {name} {reason}; left out.")
+            print_aside(f"{row['scene']}: {name} {reason}; skipped.")
         for model, reason in row.get("left_out", []):
-            print_aside(f"{row['scene']}: model {model} left out: {reason}")
-    for failure in failures:
-        print_aside(f"{failure.scene} skipped: {failure.reason}")
-    if not rows:
-        raise InputError("no scene gave patches; the reasons stand above.")
+            print_aside(f"{row['scene']}: model {model} skipped: {reason}")
+        sheet = out / f"{row['scene']}.png"
+        if not sheet.exists() or sheet.stat().st_mtime < (out / row["scene"] / "set.json").stat().st_mtime:
+            draw_easy_and_hard(PatchSet.open(out / row["scene"]), sheet)
+    require_results(rows, failures, "PatchSet")
     results = {"scenes": rows, "failed": [failure._asdict() for failure in failures]}
-    deliver(results, [Section("Patch sets", "", *photos_table(rows))], arguments.out, arguments.json)
+    header, table = photos_table(rows)
+    deliver(results, [Section("Patches from photos", header=header, rows=table)], out, arguments.json)
 
 
-def photos_table(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    stages = ("sparse", "dense", "correspondence", "patches")
-    header = [
-        "scene",
-        "photos",
-        "registered",
-        "points",
-        "patches",
-        "a point",
-        *(f"{stage} s" for stage in stages),
-        "peak MB",
-    ]
-    table = []
-    for row in rows:
-        seconds = row.get("seconds", {})
-        table.append(
-            [
-                row["scene"],
-                *(f"{row.get(name, '')}" for name in ("photos", "registered", "points", "patches")),
-                f"{row['patches_per_point']:.2f}" if "patches_per_point" in row else "",
-                *(f"{seconds[stage]:.0f}" if stage in seconds else "" for stage in stages),
-                f"{row['peak_bytes'] / 1e6:.0f}" if "peak_bytes" in row else "",
-            ]
+@dataclass(frozen=True)
+class ViewsArguments:
+    """Training patches from any images, without reconstruction: each sub-folder of FOLDER is a scene, or FOLDER is one.
+
+        sdgmnet data views my_photos -o my_patches
+
+    Every image is rotated, tilted, scaled and relit. Keypoints are detected in each view and matched by the known geometry.
+    The set of a scene is called <scene>-views. If --data of `sdgmnet train` also has the scene's set from `data photos`, each
+    batch uses one of the two, and of the views those of a single image, since the images of a scene show the same things.
+    """
+
+    folder: tyro.conf.Positional[Path]
+    """Images, or a sub-folder of images for each scene."""
+    out: Out
+    """Folder for the PatchSets."""
+    photos: int = ViewOptions.photos
+    """Images per scene, at most, evenly spread over those there are."""
+    views: int = PHOTO_VIEWING.views
+    """Views per image, including the image itself."""
+    keypoints: int = PHOTO_VIEWING.keypoints
+    """Keypoints per view, at most."""
+    size: int = ViewOptions.size
+    """Longest side in pixels; larger images are resized."""
+    seed: int = ViewOptions.seed
+    """Of the random views."""
+    threads: int = 2
+    """Images processed at once. The patches do not depend on it."""
+
+
+def views(words: list[str]) -> None:
+    arguments = tyro.cli(ViewsArguments, prog="sdgmnet data views", args=words)
+    require_at_least(arguments, photos=1, views=2, keypoints=1, size=64, threads=1, seed=0)
+    viewing = replace(PHOTO_VIEWING, views=arguments.views, keypoints=arguments.keypoints)
+    options = ViewOptions(viewing, arguments.photos, arguments.size, arguments.seed)
+    with progress_bars() as on_progress:
+        made = make_view_sets(
+            arguments.folder, arguments.out, options, threads=arguments.threads, on_progress=on_progress
         )
-    return header, table
+    for photo, reason in made.broken:
+        print_aside(f"{photo} {reason}; skipped.")
+    require_results(made.sets, made.failures, "PatchSet")
+    print_table(*summary_table(made.sets))
+
+
+@dataclass(frozen=True)
+class StripsArguments:
+    """HPatches strips from image sequences with homographies, in the layout of the official set.
+
+        sdgmnet data hpatches hpatches-sequences-release -o strips
+
+    A sequence is a folder with images 1.png ... 6.png (or ppm, pgm, jpg) and homographies H_1_2 ... H_1_6 from the first image
+    to each of the others. Regions are detected in the first image (DoG, Hessian, Harris), get easy, hard and tough jitter
+    (e, h, t), are mapped by the homographies and cut from each image, 65 x 65 pixels. Only regions that lie inside all images
+    are used. set.json describes what was made, sheet.png shows some of it. An interrupted run is resumed.
+    """
+
+    sequences: tyro.conf.Positional[Path]
+    """Folder of sequences, or of one."""
+    out: Out
+    """A folder of sixteen strips per sequence, set.json and sheet.png."""
+    patches: int = StripOptions.patches
+    """Per sequence, at most: the strongest, as many from each detector as possible."""
+    seed: int = StripOptions.seed
+    """Of the jitter and of the choice among overlapping regions."""
+    only: tuple[str, ...] = ()
+    """Names of the sequences to use; all by default."""
+    force: tuple[str, ...] = ()
+    """Names of sequences to make again."""
+
+
+def hpatches(words: list[str]) -> None:
+    arguments = tyro.cli(StripsArguments, prog="sdgmnet data hpatches", args=words)
+    from sdgmnet.plots import draw_strips
+
+    require_at_least(arguments, patches=1, seed=0)
+    if arguments.patches > MOST_PATCHES:
+        raise InputError(f"--patches must be at most {MOST_PATCHES}, not {arguments.patches}.")
+    options = StripOptions(arguments.patches, arguments.seed)
+    with progress_bars() as on_progress:
+        made, skipped = make_strips(
+            arguments.sequences,
+            arguments.out,
+            options,
+            only=arguments.only,
+            force=arguments.force,
+            on_progress=on_progress,
+        )
+    require_results(made, skipped, "strip")
+    draw_strips(arguments.out, [one["sequence"] for one in made])
+    print_table(*strips_table(made))
 
 
 @dataclass(frozen=True)
 class PairsArguments:
     """Draw balanced test pairs for PatchSets, half matching, half of different points, as in PhotoTour's m50 files.
 
-    Points that are too close to each other to be called different never make a non-matching pair. Sets that have test
-    pairs keep them.
+    Ambiguous points, which are too close to be called different, never make a non-matching pair. Sets that have test pairs
+    keep them.
     """
 
     patchsets: tyro.conf.Positional[tuple[Path, ...]]
     """PatchSets, or folders of them."""
     count: int = 100000
-    """Pairs for each set; fewer where the set has no more."""
+    """Pairs per set; fewer if the set has no more."""
     seed: int = 0
-    """Of the draw."""
-    replace: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Draw anew where a set already has test pairs."""
+    """Of the random draw."""
+    replace: Flag = False
+    """Draw new pairs for sets that already have some."""
 
 
 def pairs(words: list[str]) -> None:
     arguments = tyro.cli(PairsArguments, prog="sdgmnet data pairs", args=words)
     if not arguments.patchsets:
-        raise InputError("name the PatchSets that are to get test pairs.")
-    if arguments.count < 2:
-        raise InputError(f"--count must be at least 2, not {arguments.count}.")
+        raise InputError("name the PatchSets to draw test pairs for.")
+    require_at_least(arguments, count=2)
     found = {one.resolve(): one for folder in arguments.patchsets for one in patchset_folders(folder)}  # each once
     opened = {folder: PatchSet.open(folder) for folder in found.values()}
     kept = [folder for folder, one in opened.items() if one.test_pairs is not None and not arguments.replace]
-    have = "has" if len(kept) == 1 else "have"
-    told = f"{', '.join(str(folder) for folder in kept)} {have} test pairs already"
+    have_pairs = f"{', '.join(map(str, kept))}: test pairs exist"
     if len(kept) == len(opened):
-        raise InputError(f"{told}: pass --replace to draw them anew.")
-    # All are drawn before the first is written: one that has too few points leaves every set as it was.
+        raise InputError(f"{have_pairs}; --replace draws new ones.")
+    # All are drawn before the first is written: if a set has too few points, no set is changed.
     drawn = {
         folder: random_test_pairs(one, arguments.count, arguments.seed)
         for folder, one in opened.items()
@@ -243,23 +306,13 @@ def pairs(words: list[str]) -> None:
     for folder, test_pairs in drawn.items():
         write_test_pairs(folder, test_pairs)
     if kept:
-        print_aside(f"{told}, left as they are: --replace draws them anew.")
-    summarise([PatchSet.open(folder) for folder in drawn])
-
-
-def patchset_folders(folder: Path) -> list[Path]:
-    """The folder itself where it is a PatchSet, otherwise those in it."""
-    if is_patchset(folder):
-        return [folder]
-    inside = sorted(child for child in folder.iterdir() if is_patchset(child)) if folder.is_dir() else []
-    if not inside:
-        raise InputError(f"{folder} is no PatchSet and holds none: make one with sdgmnet data photos.")
-    return inside
+        print_aside(f"{have_pairs} and are kept; --replace draws new ones.")
+    print_table(*summary_table([PatchSet.open(folder) for folder in drawn]))
 
 
 @dataclass(frozen=True)
 class DemoArguments:
-    """Write the embedded patch sets, made from scikit-image's images: demo-train and demo-test, below --out."""
+    """Write the embedded PatchSets, made from scikit-image's images: demo-train and demo-test, below --out."""
 
     out: Out
     """Folder for the two PatchSets."""
@@ -267,7 +320,7 @@ class DemoArguments:
 
 def demo(words: list[str]) -> None:
     arguments = tyro.cli(DemoArguments, prog="sdgmnet data demo", args=words)
-    summarise([patchset.save(arguments.out / patchset.name) for patchset in read_demo()])
+    print_table(*summary_table([patchset.save(arguments.out / patchset.name) for patchset in read_demo()]))
 
 
 @dataclass(frozen=True)
@@ -278,7 +331,7 @@ class ExportArguments:
     """Folder of the PatchSet."""
     out: Out
     """New folder to write."""
-    contiguous_ids: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    contiguous_ids: Flag = False
     """Number points from 0 without gaps, as the loaders of HardNet and its followers expect."""
 
 
@@ -286,11 +339,3 @@ def export(words: list[str]) -> None:
     arguments = tyro.cli(ExportArguments, prog="sdgmnet data export", args=words)
     write_phototour(PatchSet.open(arguments.patchset), arguments.out, arguments.contiguous_ids)
     print(f"Written to {arguments.out}.")
-
-
-def summarise(sets: list[PatchSet]) -> None:
-    rows = []
-    for one in sets:
-        points, pairs = len(np.unique(one.point_id)), 0 if one.test_pairs is None else len(one.test_pairs)
-        rows.append([one.name, f"{len(one)}", f"{points}", f"{len(one) / max(points, 1):.2f}", f"{pairs}"])
-    print_table(["set", "patches", "points", "patches a point", "test pairs"], rows)

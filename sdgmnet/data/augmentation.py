@@ -1,8 +1,8 @@
-"""Random changes of training patches, drawn on the host from a seeded generator and applied in one go on the device.
+"""Random augmentation of training patches: random numbers are drawn on the host, patches are changed on the device.
 
-"paper" is the authors' augmentation: small turns and crops of each patch, quarter turns and flips of each pair. "strong" adds
-what detectors and cameras do between two photos: larger turns, crops and stretches, exposure, defocus, noise, compression.
-"hardnet", "hynet" and "cdfdesc" are those methods' own: quarter turns and flips of each pair, and nothing else.
+"paper" is the authors' augmentation: small rotations and crops of each patch, quarter turns and flips of each pair. "strong"
+adds what detectors and cameras do between two photos: larger rotations, crops and stretches, exposure, defocus, noise and
+compression. "hardnet", "hynet" and "cdfdesc" are those methods' own: quarter turns and flips of each pair only.
 """
 
 import math
@@ -15,21 +15,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sdgmnet.data.patchset import PATCH_SIDE
-from sdgmnet.engine import resample_matrix
+from sdgmnet.engine import halve, resample_matrix
 
 Augmentation = Literal["none", "paper", "strong", "hardnet", "hynet", "cdfdesc"]
 
 OUTPUT_SIDE = PATCH_SIDE // 2
 CROP_TRIES = 10
-CACHE_BLOCK = 128  # patches turned and cropped at a time on a CPU: all at once, every step goes through main memory
+CACHE_BLOCK = 128  # patches rotated and cropped at a time on a CPU, so that they stay in its cache
 
 
 class Ranges(NamedTuple):
-    """How far the geometry of a patch may change by itself."""
+    """How far the geometry of one patch may change."""
 
-    turn: float  # radians either way
-    least_area: float  # of a crop, as a share of the patch
-    least_aspect: float  # width over height of a crop
+    turn: float  # largest rotation in radians
+    least_area: float  # smallest area of a crop, as a share of the patch
+    least_aspect: float  # smallest width / height of a crop
     most_aspect: float
 
 
@@ -54,10 +54,49 @@ class Light(NamedTuple):
     noise: np.ndarray  # standard deviation, of a full range of 1
 
 
-def draw_geometry(rng: np.random.Generator, count: int, ranges: Ranges = PAPER) -> Geometry:
-    """The authors' geometry in the published code: turn within 5 degrees, then a crop of 90 to 100 % of the area.
+def augment(
+    patches: np.ndarray,
+    kind: Augmentation,
+    rng: np.random.Generator,
+    batch_size: int,
+    rows: slice,
+    device: torch.device | str,
+) -> Tensor:
+    """Patches (2, count, 64, 64) uint8 of pairs `rows` of a batch -> (2, count, 1, 32, 32) float32 in [0, 1].
 
-    A crop's aspect ratio is log-uniform; a shape that does not fit is drawn again, ten times at most, then the whole patch.
+    Random numbers are drawn for the whole batch, so that a pair is the same whichever rows are made.
+    """
+    count, both = patches.shape[1], 2 * batch_size
+
+    def of_rows(drawn: np.ndarray) -> np.ndarray:
+        """Of random numbers (2 * batch_size, ...) those of the pairs that are made."""
+        return drawn.reshape(2, batch_size, *drawn.shape[1:])[:, rows].reshape(2 * count, *drawn.shape[1:])
+
+    flat = patches.reshape(-1, PATCH_SIDE, PATCH_SIDE)
+    if kind == "strong":
+        flat = compress(flat, of_rows(draw_qualities(rng, both)))
+    pixels = torch.from_numpy(flat).to(device).float()
+    if kind == "none":
+        return (halve(pixels) / 255).view(2, count, 1, OUTPUT_SIDE, OUTPUT_SIDE)
+    if kind == "paper":
+        small = turn_and_crop(pixels, Geometry(*map(of_rows, draw_geometry(rng, both, PAPER)))) / 255
+    elif kind == "strong":
+        geometry, light = draw_geometry(rng, both, STRONG), draw_light(rng, both)
+        small = turn_and_crop(pixels, Geometry(*map(of_rows, geometry)), outside="border") / 255
+        grain = of_rows(rng.standard_normal((both, OUTPUT_SIDE, OUTPUT_SIDE), dtype=np.float32))
+        small = relight(small, Light(*map(of_rows, light)), grain)
+    else:
+        small = halve(pixels) / 255
+    pairs = small.view(2, count, OUTPUT_SIDE, OUTPUT_SIDE).transpose(0, 1)
+    turns, flips = draw_turns_and_flips(rng, batch_size, kind)
+    pairs = quarter_turns_and_flips(pairs, turns[rows], flips[rows])
+    return pairs.transpose(0, 1)[:, :, None].contiguous()
+
+
+def draw_geometry(rng: np.random.Generator, count: int, ranges: Ranges = PAPER) -> Geometry:
+    """The geometry of the authors' published code: rotation within 5 degrees, then a crop of 90 to 100 % of the area.
+
+    A crop's aspect ratio is log-uniform. A crop that does not fit is drawn again, up to ten times; then there is no crop.
     """
     turn = rng.uniform(-ranges.turn, ranges.turn, count)
     area = PATCH_SIDE**2 * rng.uniform(ranges.least_area, 1, (count, CROP_TRIES))
@@ -76,7 +115,7 @@ def draw_geometry(rng: np.random.Generator, count: int, ranges: Ranges = PAPER) 
 def turn_and_crop(pixels: Tensor, geometry: Geometry, outside: str = "zeros") -> Tensor:
     """Rotate about the centre (bilinear), crop, resample with antialiasing: (B, 64, 64) -> (B, 32, 32).
 
-    outside: "zeros" for black beyond the patch, "border" for its border repeated.
+    outside: beyond the patch, "zeros" is black, "border" repeats its border.
     """
     block = CACHE_BLOCK if pixels.device.type == "cpu" else max(1, len(pixels))
     out = pixels.new_empty(len(pixels), OUTPUT_SIDE, OUTPUT_SIDE)
@@ -117,12 +156,12 @@ def quarter_turns_and_flips(pairs: Tensor, turns: np.ndarray, flips: np.ndarray)
 def draw_turns_and_flips(rng: np.random.Generator, count: int, kind: Augmentation) -> tuple[np.ndarray, np.ndarray]:
     """Quarter turns and flips (count,) for `quarter_turns_and_flips`, as a method's published code draws them.
 
-    hardnet: transposed in half of the cases, then mirrored left to right in half. hynet (TFeat has it, too): turned by 90, 180
-    or 270 degrees in half, then upside down in half. All else: any of the four turns, then any of no flip and the two flips.
+    hardnet: half are transposed, then half are mirrored left to right. hynet (and TFeat): half are turned by 90, 180 or 270
+    degrees, then half are flipped upside down. Others: one of the four quarter turns, then no flip or one of the two.
     """
     if kind == "hardnet":
         transposed, mirrored = rng.integers(2, size=(2, count))
-        # A transposition is a quarter turn and a vertical flip; with a mirroring after it, a quarter turn the other way.
+        # A transposition is a quarter turn and a vertical flip; mirrored, it is a quarter turn the other way.
         return np.where(transposed, np.where(mirrored, 3, 1), 0), np.where(transposed, 1 - mirrored, 2 * mirrored)
     if kind == "hynet":
         turned, flipped = rng.integers(2, size=(2, count))
@@ -143,7 +182,7 @@ def draw_light(rng: np.random.Generator, count: int) -> Light:
 
 
 def relight(patches: Tensor, light: Light, grain: np.ndarray) -> Tensor:
-    """Patches (B, S, S) in [0, 1] as another camera would have taken them, in [0, 1]; grain (B, S, S), its noise."""
+    """Patches (B, S, S) in [0, 1] under another exposure, in [0, 1]; grain (B, S, S) is standard normal noise."""
     gamma, contrast, brightness, noise = (
         torch.from_numpy(one).to(patches)[:, None, None]
         for one in (light.gamma, light.contrast, light.brightness, light.noise)
@@ -155,22 +194,22 @@ def relight(patches: Tensor, light: Light, grain: np.ndarray) -> Tensor:
 
 
 def blurred(patches: Tensor, sigma: np.ndarray) -> Tensor:
-    """Gaussian blur of (B, S, S), its sigma given for each patch; weights are renormalised at the border."""
-    place = torch.arange(patches.shape[-1], device=patches.device, dtype=patches.dtype)
+    """Gaussian blur of (B, S, S) with a sigma per patch; weights are renormalised at the border."""
+    position = torch.arange(patches.shape[-1], device=patches.device, dtype=patches.dtype)
     width = torch.from_numpy(np.maximum(sigma, 1e-3)).to(patches)[:, None, None]
-    weights = torch.exp(-0.5 * ((place[:, None] - place[None]) / width) ** 2)
+    weights = torch.exp(-0.5 * ((position[:, None] - position[None]) / width) ** 2)
     weights = weights / weights.sum(dim=2, keepdim=True)
     return weights @ patches @ weights.transpose(1, 2)
 
 
 def draw_qualities(rng: np.random.Generator, count: int, share: float = 0.25) -> np.ndarray:
-    """JPEG qualities (count,) from 15 to 75 for a share of the patches, 0 for those that are not compressed."""
+    """JPEG qualities (count,) from 15 to 75 for a share of the patches, 0 for the others."""
     quality = rng.integers(15, 76, count)
     return np.where(rng.random(count) < share, quality, 0)
 
 
 def compress(patches: np.ndarray, quality: np.ndarray) -> np.ndarray:
-    """Patches (B, S, S) uint8, those with a quality (B,) above 0 through JPEG."""
+    """Patches (B, S, S) uint8, compressed as JPEG where their quality (B,) is above 0."""
     out = patches.copy()
     for row in np.flatnonzero(quality):
         coded = cv2.imencode(".jpg", patches[row], [cv2.IMWRITE_JPEG_QUALITY, int(quality[row])])[1]

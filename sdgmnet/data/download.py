@@ -1,38 +1,31 @@
-"""Fetching data sets: downloads that resume, archives that stay inside their folder."""
+"""Downloads that resume, and archives that are unpacked safely."""
 
-import errno
 import http.client
 import ipaddress
-import lzma
 import os
 import re
 import shutil
 import ssl
 import stat
-import struct
 import tempfile
 import time
 import urllib.error
 import urllib.request
 import zipfile
-import zlib
 from collections.abc import Callable
 from email.message import Message
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
 from sdgmnet.data.patchset import PatchSet, is_patchset
-from sdgmnet.data.phototour import PATCH_COUNTS, check_patch_count, is_phototour, read_phototour
+from sdgmnet.data.phototour import PATCH_COUNTS, is_phototour, read_phototour, require_patch_count
 from sdgmnet.errors import InputError
-from sdgmnet.storage import PLAIN, new_folder, read_json, write_json
+from sdgmnet.report import OnProgress, no_progress
+from sdgmnet.storage import PLAIN, is_disk_full, new_folder, read_json, write_json
 
 DEFAULT_MIRROR = "https://cmp.felk.cvut.cz/~mishkdmy/datasets/BrownPhotoTour"
-# The archives that do not lie at <name>.zip below the mirror.
-ARCHIVE_PLACES = {"notredame": "notredame/notredame.zip"}
+ARCHIVES = {"notredame": "notredame/notredame.zip"}  # those that are not at <name>.zip on the mirror
 UNPACKED_LIMIT = 8 * 1000**3
 TIMEOUT = 30.0
 RETRIES = 4
@@ -40,86 +33,87 @@ RETRY_PAUSE = 1.0
 CHUNK = 1 << 16
 BUSY = (429, 502, 503, 504)
 DROPS = (ConnectionError, TimeoutError, http.client.HTTPException, ssl.SSLEOFError)
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, RuntimeError, ValueError, OSError)
 
 
 def fetch_phototour(
-    name: str, root: Path | str, mirror: str = DEFAULT_MIRROR, progress: bool = False, *, strict: bool = True
+    name: str,
+    root: Path | str,
+    mirror: str = DEFAULT_MIRROR,
+    *,
+    strict: bool = True,
+    on_progress: OnProgress = no_progress,
 ) -> PatchSet:
     """The PhotoTour subset `name` as a PatchSet in `root`/`name`, downloaded and converted unless it is there already.
 
-    The archive stays in `root`/archives. The archives on the mirror are repacked, so their published checksums do not
-    apply: instead the contents are checked, with `strict` down to the published number of patches.
+    The archive stays in `root`/archives. The mirror has repacked the archives, so their published checksums do not apply.
+    Instead the contents are checked, with `strict` including the published number of patches.
     """
     if name not in PATCH_COUNTS:
         raise InputError(f"{name!r} is not a PhotoTour subset: choose one of {', '.join(PATCH_COUNTS)}.")
     target, archives = Path(root) / name, Path(root) / "archives"
     if is_patchset(target):
         opened = PatchSet.open(target)
-        check_patch_count(name, len(opened), target, strict)
+        require_patch_count(name, len(opened), target, strict)
         return opened
     if target.is_file() or (target.is_dir() and any(target.iterdir())):
-        raise InputError(f"{target} exists but is no PatchSet: remove it, or convert it with sdgmnet data phototour.")
-    address = f"{mirror.rstrip('/')}/{ARCHIVE_PLACES.get(name, f'{name}.zip')}"
-    archive = fetch(address, archives / f"{name}.zip", progress)
+        raise InputError(f"{target} is not a PatchSet: remove it, or convert it with sdgmnet data phototour.")
+    address = f"{mirror.rstrip('/')}/{ARCHIVES.get(name, f'{name}.zip')}"
+    archive = fetch(address, archives / f"{name}.zip", on_progress)
     with tempfile.TemporaryDirectory(dir=archives, prefix=f".{name}.") as scratch:
         unpacked = Path(scratch) / "unpacked"
         unpack_zip(archive, unpacked)
         try:
-            return read_phototour(find_phototour(unpacked, name), target, progress, strict=strict, name=name)
+            found = find_phototour(unpacked, name)
+            return read_phototour(found, target, strict=strict, name=name, on_progress=on_progress)
         except InputError as error:
-            # The unpacked files are gone when this is read: name the archive and the place inside it.
+            # The unpacked files are removed: name the archive and the path in it.
             raise InputError(f"{archive}: {str(error).replace(f'{unpacked}{os.sep}', '')}") from error
 
 
 def find_phototour(folder: Path, name: str) -> Path:
     """The PhotoTour folder at or below `folder`; archives come with and without a top folder."""
     found = [info.parent for info in sorted(folder.rglob("info.txt")) if is_phototour(info.parent)]
-    named = [place for place in found if place.name == name]
-    if len(found) != 1 and len(named) != 1:
-        raise InputError(
-            f"has {len(found)} folders with info.txt and patches0000.bmp instead of one: use another mirror."
-        )
-    return found[0] if len(found) == 1 else named[0]
+    chosen = found if len(found) == 1 else [place for place in found if place.name == name]
+    if len(chosen) != 1:
+        raise InputError(f"has {len(found)} folders with info.txt and patches0000.bmp, not one: use another mirror.")
+    return chosen[0]
 
 
-def fetch(url: str, target: Path | str, progress: bool = False) -> Path:
-    """Download `url` to `target`, which appears only when it is whole; one that is there already is kept as it is.
+def fetch(url: str, target: Path | str, on_progress: OnProgress = no_progress) -> Path:
+    """Download `url` to `target`, which appears only when it is complete; an existing one is kept.
 
-    What arrived before a failure waits in `<target>.part`, and the next call goes on from there if the server confirms
-    that the file is still the same (ETag or Last-Modified, remembered in `<target>.part.json`).
+    After a failure the downloaded part stays in `<target>.part`. The next call resumes it if the server confirms that the file
+    is still the same (by ETag or Last-Modified, kept in `<target>.part.json`).
     """
     target = Path(target)
-    check_address(url)
+    require_safe_address(url)
     if target.exists():
         return target
     part, note = target.with_name(f"{target.name}.part"), target.with_name(f"{target.name}.part.json")
+
+    def report(done: int, total: int | None) -> None:
+        on_progress(f"downloading {target.name} (MB)", done // 10**6, (total or done) // 10**6)
+
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _progress_bar(progress) as bar:
-            task = bar.add_task(target.name, total=None)
-            _fetch_with_retries(url, part, note, lambda done, total: bar.update(task, completed=done, total=total))
-        with open(part, "rb+") as whole:
-            os.fsync(whole.fileno())
+        _fetch_with_retries(url, part, note, report)
+        with open(part, "rb+") as complete:
+            os.fsync(complete.fileno())
         os.replace(part, target)
         note.unlink(missing_ok=True)
     except OSError as error:
-        if error.errno in DISK_FULL:
+        if is_disk_full(error):
             raise InputError(f"{part} cannot grow, the disk is full: free some space and run again.") from error
         raise InputError(
-            f"{url} cannot be fetched into {target} ({error}): check that its folder is writable."
+            f"{url} cannot be written to {target} ({error}): check that the folder is writable."
         ) from error
     return target
 
 
-def _progress_bar(shown: bool) -> Progress:
-    description, size, speed = TextColumn("{task.description}"), DownloadColumn(), TransferSpeedColumn()
-    columns = (description, BarColumn(), size, speed, TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), disable=not shown)
+Report = Callable[[int, int | None], None]
 
 
-def _fetch_with_retries(url: str, part: Path, note: Path, report: Callable[[int, int | None], object]) -> None:
+def _fetch_with_retries(url: str, part: Path, note: Path, report: Report) -> None:
     """Retry dropped connections as long as the part grows, and RETRIES times when it does not."""
     furthest, failures = _size(part), 0
     while True:
@@ -136,18 +130,18 @@ def _fetch_with_retries(url: str, part: Path, note: Path, report: Callable[[int,
             if not isinstance(error.reason, DROPS):
                 raise InputError(f"{url} {problem}: check the network and the address.") from error
         except DROPS as error:
-            problem = f"broke off ({error})"
+            problem = f"was interrupted ({error})"
         failures = 0 if _size(part) > furthest else failures + 1
         furthest = max(furthest, _size(part))
         if failures > RETRIES:
-            raise InputError(f"{url} {problem}, {_size(part)} bytes arrived so far: run again to go on from there.")
+            raise InputError(f"{url} {problem} after {_size(part)} bytes: run again to resume the download.")
         time.sleep(RETRY_PAUSE * 2**failures)
 
 
-def _fetch_rest(url: str, part: Path, note: Path, report: Callable[[int, int | None], object]) -> None:
+def _fetch_rest(url: str, part: Path, note: Path, report: Report) -> None:
     """One request for what is missing from `part`. Raises ConnectionError when the answer ends early."""
-    known = _remembered_version(note, url)
-    # Without a version to compare, what is there and what would come might belong to two different files.
+    known = _noted_version(note, url)
+    # Without a version to compare, the part and the rest might belong to two different files.
     have = _size(part) if known else 0
     headers = {"User-Agent": "sdgmnet", "Accept-Encoding": "identity"}
     if known and have:
@@ -160,7 +154,7 @@ def _fetch_rest(url: str, part: Path, note: Path, report: Callable[[int, int | N
             raise
         error.close()
         if _content_range(error.headers) == (None, have) and version(error.headers) in (None, known):
-            return None
+            return None  # the part is complete
         part.unlink()
         return _fetch_rest(url, part, note, report)
     with response:
@@ -169,28 +163,24 @@ def _fetch_rest(url: str, part: Path, note: Path, report: Callable[[int, int | N
         if response.status == 206:
             start, total = _content_range(response.headers)
             if have and (start != have or version(response.headers) not in (None, known)):
-                # A server that skips If-Range must not make us join two different files.
+                # The server ignored If-Range: this would join two different files.
                 part.unlink()
                 return _fetch_rest(url, part, note, report)
         if response.status not in (200, 206) or start is None or start not in (0, have):
             raise InputError(f"{url} answers {response.status} without the file: choose another mirror.")
         if total is None and response.length is not None:
             total = start + response.length
+        done = start
         with open(part, "ab" if start else "wb") as stream:
             # After opening: an old part is emptied before it can pass for the version now noted.
             write_json(note, {"url": url, "version": version(response.headers) or (known if start else None)})
-            done = _copy(response, stream, start, lambda done: report(done, total))
+            while chunk := response.read(CHUNK):
+                stream.write(chunk)
+                done += len(chunk)
+                report(done, total)
     if total is not None and done < total:
         raise ConnectionError(f"{done} of {total} bytes came")
     return None
-
-
-def _copy(response: Any, stream: IO[bytes], done: int, report: Callable[[int], object]) -> int:
-    while chunk := response.read(CHUNK):
-        stream.write(chunk)
-        done += len(chunk)
-        report(done)
-    return done
 
 
 def _size(path: Path) -> int:
@@ -203,7 +193,7 @@ def version(headers: Message) -> str | None:
     return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified")
 
 
-def _remembered_version(note: Path, url: str) -> str | None:
+def _noted_version(note: Path, url: str) -> str | None:
     try:
         content = read_json(note)
     except InputError:
@@ -212,7 +202,7 @@ def _remembered_version(note: Path, url: str) -> str | None:
 
 
 def _content_range(headers: Message) -> tuple[int | None, int | None]:
-    """First byte and total size that a Content-Range header gives, None for what it leaves open."""
+    """First byte and total size from a Content-Range header, None where it does not give them."""
     found = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)", headers.get("Content-Range", "").strip())
     if not found:
         return None, None
@@ -220,19 +210,19 @@ def _content_range(headers: Message) -> tuple[int | None, int | None]:
 
 
 class SafeRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect only to an address that could have been asked for, and never from https to http."""
+    """Follows a redirect only to a safe address, and never from https to http."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        check_address(newurl)
+        require_safe_address(newurl)
         if req.type == "https" and urlsplit(newurl).scheme != "https":
-            raise InputError(f"{req.full_url} leads on to {newurl}, which is not encrypted: choose another mirror.")
+            raise InputError(f"{req.full_url} redirects to {newurl}, which is not encrypted: choose another mirror.")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def check_address(url: str) -> None:
-    """https everywhere, http only on this machine."""
+def require_safe_address(url: str) -> None:
+    """InputError unless it is https, or http on this machine."""
     try:
         parts = urlsplit(url)
         scheme, host, _ = parts.scheme, parts.hostname or "", parts.port
@@ -252,40 +242,36 @@ def is_loopback(host: str) -> bool:
 
 
 def unpack_zip(archive: Path | str, folder: Path | str, limit: int = UNPACKED_LIMIT) -> None:
-    """Unpack into a new folder, whole or not at all, and never outside it; at most `limit` bytes in total."""
+    """Unpack into a new folder, completely or not at all, and never outside it; at most `limit` bytes in total."""
     archive = Path(archive)
     if not archive.is_file():
         raise InputError(f"{archive} does not exist: download it first.")
     with new_folder(folder) as part:
         try:
             with zipfile.ZipFile(archive) as opened:
-                check_entries(archive, opened.infolist(), limit)
+                require_safe_entries(archive, opened.infolist(), limit)
                 for entry in opened.infolist():
                     _unpack_entry(opened, entry, part)
         except InputError:
             raise
-        except DAMAGED as error:
-            if isinstance(error, OSError) and error.errno in DISK_FULL:
+        except Exception as error:  # a damaged archive fails in whatever way its bytes lead to
+            if is_disk_full(error):
                 message = f"{archive} cannot be unpacked, the disk of {folder} is full: free some space."
             else:
-                message = f"{archive} is not a whole zip archive ({error}): remove it and download it again."
+                message = f"{archive} is not a complete zip archive ({error}): remove it and download it again."
             raise InputError(message) from error
 
 
-def check_entries(archive: Path, entries: list[zipfile.ZipInfo], limit: int) -> None:
-    """Refuse an archive with any entry that could end up outside the folder, replace another one or fill the disk."""
+def require_safe_entries(archive: Path, entries: list[zipfile.ZipInfo], limit: int) -> None:
+    """InputError where an entry could end up outside the folder, replace another one or fill the disk."""
     seen: set[PurePosixPath] = set()
     for entry in entries:
-        problem = entry_problem(entry)
-        place = PurePosixPath(entry.filename)
-        if not problem and place in seen:
-            problem = "occurs twice"
+        path = PurePosixPath(entry.filename)
+        problem = entry_problem(entry) or ("occurs twice" if path in seen else "")
         if problem:
-            message = (
-                f"{archive} is not safe to unpack, its entry {entry.orig_filename!r} {problem}: use another source."
-            )
-            raise InputError(message)
-        seen.add(place)
+            name = entry.orig_filename
+            raise InputError(f"{archive} is not safe to unpack, its entry {name!r} {problem}: use another source.")
+        seen.add(path)
     total = sum(entry.file_size for entry in entries)
     if total > limit:
         raise InputError(f"{archive} would unpack to {total} bytes, more than the {limit} allowed: use another source.")
@@ -308,8 +294,8 @@ def entry_problem(entry: zipfile.ZipInfo) -> str:
         return "is a link or device"
     if entry.flag_bits & 1:
         return "is encrypted"
-    if entry.compress_type not in PLAIN:  # the others are unpacked all at once, whatever size they say
-        return "is packed otherwise than by deflate"
+    if entry.compress_type not in PLAIN:  # the others are unpacked all at once, whatever size they declare
+        return "is not compressed by deflate"
     return ""
 
 

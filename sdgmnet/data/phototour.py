@@ -5,7 +5,6 @@ whose row i is `<point id> <unused>` of patch i; and `m50_<n>_<n>_0.txt`, n veri
 `<patch> <point> <unused> <patch> <point> <unused> ...`. The last bitmap is filled up with empty cells.
 """
 
-import errno
 import math
 import re
 import struct
@@ -15,11 +14,10 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from rich.console import Console
-from rich.progress import track
 
 from sdgmnet.data.patchset import PATCH_SIDE, PatchSet, is_patchset, write_patchset
 from sdgmnet.errors import InputError
+from sdgmnet.report import OnProgress, no_progress, track
 from sdgmnet.storage import new_folder, require_plain
 
 PATCH_COUNTS = {
@@ -49,14 +47,14 @@ def is_phototour(folder: Path | str) -> bool:
 def read_phototour(
     root: Path | str,
     out: Path | str | None = None,
-    progress: bool = False,
     *,
     strict: bool = False,
     name: str | None = None,
+    on_progress: OnProgress = no_progress,
 ) -> PatchSet:
-    """Convert an original folder into a PatchSet in `out` (default: `root`/patchset), or open what is already there.
+    """Convert an original folder into a PatchSet in `out` (default: `root`/patchset), or open the one that is already there.
 
-    The name is that of the folder unless given. A subset with an official name but another number of patches than
+    The set gets the folder's name unless another is given. A subset with an official name but another number of patches than
     published gives a warning, or an InputError when `strict`.
     """
     root = Path(root)
@@ -64,42 +62,34 @@ def read_phototour(
         raise InputError(f"{root} is not a folder: give the folder that holds info.txt and patches0000.bmp.")
     name = name or root.resolve().name
     point_id = read_point_ids(root / "info.txt")
-    check_patch_count(name, len(point_id), root / "info.txt", strict)
+    require_patch_count(name, len(point_id), root / "info.txt", strict)
     matches = find_matches(root)
     target = root / "patchset" if out is None else Path(out)
     if is_patchset(target):
         return _open_converted(target, root / "info.txt", point_id, matches)
     bitmaps = find_bitmaps(root, len(point_id))
     test_pairs = None if matches is None else read_test_pairs(matches, point_id)
-    _check_writable(target, is_default=out is None)
+    _require_writable(target, is_default=out is None)
     origin = {"source": "PhotoTour", "bitmaps": len(bitmaps), "matches": None if matches is None else matches.name}
-    try:
-        with write_patchset(target, name, origin) as writer:
-            steps = track(bitmaps, f"Converting {name}", console=Console(stderr=True), disable=not progress)
-            for index, bitmap in enumerate(steps):
-                writer.append(read_bitmap(bitmap)[: len(point_id) - index * PATCHES_PER_BITMAP])
-            writer.finish(point_id, test_pairs=test_pairs)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            gigabytes = len(point_id) * PATCH_SIDE**2 / 1e9
-            message = f"{target} needs {gigabytes:.1f} GB but its disk is full: choose another output folder."
-            raise InputError(message) from error
-        raise
+    with write_patchset(target, name, origin) as writer:
+        for bitmap in track(bitmaps, f"converting {name}", on_progress):
+            writer.append(read_bitmap(bitmap)[: len(point_id) - writer.count])
+        writer.finish(point_id, test_pairs=test_pairs)
     return PatchSet.open(target)
 
 
 def write_phototour(patchset: PatchSet, folder: Path | str, contiguous_ids: bool = False) -> None:
-    """Write the original layout into a new folder, whole or not at all.
+    """Write the original layout into a new folder, completely or not at all.
 
     With `contiguous_ids` points are numbered 0, 1, ... in order of first appearance, which loaders that draw a class
-    with `randint(0, classes)` rely on. The layout has no place for conflicts and observations: they are left out.
+    with `randint(0, classes)` rely on. Ambiguous pairs and observations have no place in the layout and are left out.
     """
     if len(patchset) == 0:
         raise InputError(f"PatchSet {patchset.name!r} is empty: there is nothing to write into {folder}.")
     point_id = np.asarray(patchset.point_id, dtype=np.int64)
     pairs = patchset.test_pairs
     if pairs is not None and not np.array_equal(pairs[:, 2] != 0, point_id[pairs[:, 0]] == point_id[pairs[:, 1]]):
-        raise InputError(f"PatchSet {patchset.name!r} has test pairs that contradict its point ids: make them anew.")
+        raise InputError(f"PatchSet {patchset.name!r} has test pairs that contradict its point ids: draw them again.")
     if contiguous_ids:
         point_id = number_by_appearance(point_id)
     if point_id.min() < 0:
@@ -140,7 +130,8 @@ def grid_of_patches(patches: np.ndarray) -> np.ndarray:
     return cells.reshape(GRID, GRID, PATCH_SIDE, PATCH_SIDE).swapaxes(1, 2).reshape(BITMAP_SIDE, BITMAP_SIDE)
 
 
-def check_patch_count(name: str, count: int, where: Path, strict: bool) -> None:
+def require_patch_count(name: str, count: int, where: Path, strict: bool) -> None:
+    """Warn, or InputError when `strict`, where an official subset has another number of patches than published."""
     published = PATCH_COUNTS.get(name, count)
     if count == published:
         return
@@ -216,7 +207,7 @@ def read_integers(path: Path, columns: int) -> np.ndarray:
 
 
 def _first_bad_line(path: Path, columns: int) -> str:
-    """What loadtxt stumbled over, said with the number that an editor shows."""
+    """The first line that loadtxt cannot read, by its number in an editor."""
     width = 0
     with open(path, encoding="ascii", errors="replace") as lines:
         for number, line in enumerate(lines, start=1):
@@ -277,7 +268,7 @@ def read_bitmap(path: Path) -> np.ndarray:
 def bitmap_problem(header: bytes, size: int) -> str:
     """What is wrong with a BMP file of `size` bytes that begins with `header`; empty when nothing is.
 
-    Decoders fill up a bitmap that was cut off with zeros and say nothing, hence a look at the sizes it declares.
+    Decoders fill up a truncated bitmap with zeros without an error, so the sizes it declares are checked.
     """
     if size == 0:
         return "is empty"
@@ -290,7 +281,7 @@ def bitmap_problem(header: bytes, size: int) -> str:
         return f"has {width}x{abs(height)} pixels instead of {BITMAP_SIDE}x{BITMAP_SIDE}"
     needed = max(declared, offset + BITMAP_SIDE * BITMAP_SIDE * bits // 8)
     if size < needed:
-        return f"is cut off at {size} of {needed} bytes"
+        return f"is truncated at {size} of {needed} bytes"
     return ""
 
 
@@ -302,13 +293,13 @@ def _open_converted(target: Path, info: Path, point_id: np.ndarray, matches: Pat
             "remove it or choose another output folder."
         )
     if matches is not None and opened.origin.get("matches") != matches.name:
-        # A file of pairs put there after the conversion counts as well.
+        # A file of pairs that was added after the conversion is used as well.
         return opened.with_test_pairs(read_test_pairs(matches, point_id))
     return opened
 
 
-def _check_writable(target: Path, is_default: bool) -> None:
-    """Fail before the work, not after; asking the file system is the only test that covers read-only mounts too."""
+def _require_writable(target: Path, is_default: bool) -> None:
+    """Fail before the work, not after. Only writing a file tests read-only mounts, too."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=target.parent):

@@ -1,6 +1,10 @@
-"""What `--data` may name: PatchSets, PhotoTour folders, folders of these, or `demo`; and which of them are held out."""
+"""What `--data` accepts, and which of the sets are held out for testing.
 
-from collections.abc import Sequence
+A new data set is one module with `read_<name>(folder) -> PatchSet` and one line in SOURCES.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,8 +12,31 @@ from sdgmnet.data.patchset import PatchSet, is_patchset, random_test_pairs, scen
 from sdgmnet.data.phototour import is_phototour, read_phototour
 from sdgmnet.data.synthetic.demo import read_demo
 from sdgmnet.errors import InputError
+from sdgmnet.report import OnProgress, no_progress
 
-DRAWN_PAIRS = 5000  # for a held-out set that comes without test pairs
+DRAWN_PAIRS = 5000  # for a held-out set without test pairs
+DEMO = "demo"
+
+
+class Source(NamedTuple):
+    """A kind of data set: whether a word of --data, or a folder in the folder that it names, is one; and how to read it."""
+
+    recognises: Callable[[str], bool]
+    read: Callable[[str, OnProgress], Iterable[PatchSet]]
+
+
+SOURCES = {
+    DEMO: Source(lambda word: word == DEMO, lambda word, on_progress: read_demo()),
+    "a PatchSet (set.json)": Source(is_patchset, lambda folder, on_progress: [PatchSet.open(folder)]),
+    "a PhotoTour folder (info.txt, patches0000.bmp)": Source(
+        is_phototour, lambda folder, on_progress: [read_phototour(folder, on_progress=on_progress)]
+    ),
+}
+
+
+def accepted() -> str:
+    """What --data accepts, for help texts and errors."""
+    return f"{', '.join(SOURCES)}, or a folder of these"
 
 
 class Sources(NamedTuple):
@@ -17,12 +44,12 @@ class Sources(NamedTuple):
     test: list[PatchSet]  # each with test pairs
 
 
-def open_sources(data: Sequence[str], holdout: Sequence[str] = (), progress: bool = False) -> Sources:
+def open_sources(data: Sequence[str], holdout: Sequence[str] = (), on_progress: OnProgress = no_progress) -> Sources:
     """The sets to train on and the held-out ones, by the sets' names. The demo's test images are always held out.
 
     Other sets of a held-out scene, such as synthetic views of its photos, are not trained on either.
     """
-    found = open_patchsets(data, progress)
+    found = open_patchsets(data, on_progress)
     held_out = set(holdout) | {"demo-test"}
     unknown = set(holdout) - {patchset.name for patchset in found}
     if unknown:
@@ -36,10 +63,16 @@ def open_sources(data: Sequence[str], holdout: Sequence[str] = (), progress: boo
     return Sources(train, test)
 
 
-def open_patchsets(data: Sequence[str], progress: bool = False) -> list[PatchSet]:
+def open_tests(data: Sequence[str], on_progress: OnProgress = no_progress) -> list[PatchSet]:
+    """The sets to evaluate on, each with test pairs; `demo` means its test images."""
+    found = open_patchsets(data, on_progress)
+    return [with_pairs(one) for one in found if not (one.name == "demo-train" and DEMO in data)]
+
+
+def open_patchsets(data: Sequence[str], on_progress: OnProgress = no_progress) -> list[PatchSet]:
     if not data:
-        raise InputError("--data names no set: give folders of patches, or demo.")
-    found = [patchset for name in data for patchset in _open_one(name, progress)]
+        raise InputError(f"--data is empty: give {accepted()}.")
+    found = [patchset for word in data for patchset in _open(word, on_progress)]
     names = [patchset.name for patchset in found]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:  # a point given twice would be a negative of itself
@@ -47,37 +80,25 @@ def open_patchsets(data: Sequence[str], progress: bool = False) -> list[PatchSet
     return found
 
 
-def open_tests(data: Sequence[str], progress: bool = False) -> list[PatchSet]:
-    """The sets to evaluate on, each with test pairs; `demo` means its test images."""
-    found = open_patchsets(data, progress)
-    return [with_pairs(one) for one in found if not (one.name == "demo-train" and "demo" in data)]
+def _open(word: str, on_progress: OnProgress) -> list[PatchSet]:
+    """The sets that a word of --data names."""
+    words = [word]
+    if _source_of(word) is None:
+        if not Path(word).is_dir():
+            raise InputError(f"--data {word}: there is no such folder; give {accepted()}.")
+        words = sorted(entry.path for entry in os.scandir(word) if entry.is_dir())
+    sources = [(one, source) for one in words if (source := _source_of(one)) is not None]
+    if not sources:
+        raise InputError(f"--data {word}: not a data set, and contains none; give {accepted()}.")
+    return [patchset for one, source in sources for patchset in source.read(one, on_progress)]
 
 
-def _open_one(name: str, progress: bool) -> list[PatchSet]:
-    if name == "demo":
-        return list(read_demo())
-    folder = Path(name)
-    if not folder.is_dir():
-        raise InputError(f"--data {name}: there is no such folder; give a PatchSet, a PhotoTour folder, or demo.")
-    inside = (
-        [folder]
-        if _is_set(folder)
-        else sorted(child for child in folder.iterdir() if child.is_dir() and _is_set(child))
-    )
-    if not inside:
-        raise InputError(
-            f"--data {name}: neither a PatchSet (set.json) nor a PhotoTour folder (info.txt, patches0000.bmp), "
-            "and no folder of such."
-        )
-    return [PatchSet.open(one) if is_patchset(one) else read_phototour(one, progress=progress) for one in inside]
-
-
-def _is_set(folder: Path) -> bool:
-    return is_patchset(folder) or is_phototour(folder)
+def _source_of(word: str) -> Source | None:
+    return next((source for source in SOURCES.values() if source.recognises(word)), None)
 
 
 def with_pairs(patchset: PatchSet) -> PatchSet:
-    """The set with test pairs: its own, or drawn ones where it has none."""
+    """The set with test pairs: its own, or random ones."""
     if patchset.test_pairs is not None and len(patchset.test_pairs):
         return patchset
     return patchset.with_test_pairs(random_test_pairs(patchset, DRAWN_PAIRS))

@@ -68,6 +68,16 @@ def read_uint8(path: Path | str, mode: int, exif_orientation: bool = True) -> np
     return image if image.dtype == np.uint8 else decode(path, flags)
 
 
+def limit_size(image: np.ndarray, size: int) -> np.ndarray:
+    """The image with its longest side at most `size` pixels."""
+    height, width = image.shape[:2]
+    scale = size / max(height, width)
+    if scale >= 1:
+        return image
+    sides = (max(1, round(width * scale)), max(1, round(height * scale)))
+    return cv2.resize(image, sides, interpolation=cv2.INTER_AREA)
+
+
 def upper_eight_bits(pixels: np.ndarray) -> np.ndarray:
     """uint16 -> uint8: the upper eight of the bits in use, since cameras of 10, 12 or 14 bits leave the upper ones empty."""
     used = max(8, int(pixels.max(initial=0)).bit_length())

@@ -23,6 +23,10 @@ class Keypoints(NamedTuple):
         return Keypoints(*(column[which] for column in self))
 
 
+def concatenate(keypoints: Sequence[Keypoints]) -> Keypoints:
+    return Keypoints(*(np.concatenate(column) for column in zip(*keypoints, strict=True)))
+
+
 CONTRAST = 0.04  # OpenCV's default
 
 

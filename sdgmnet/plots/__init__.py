@@ -8,7 +8,7 @@ from sdgmnet.plots.benchmarks import (
     draw_mma,
     draw_reconstruction,
 )
-from sdgmnet.plots.patches import draw_easy_and_hard, draw_patches
+from sdgmnet.plots.patches import draw_easy_and_hard, draw_patches, draw_strips
 from sdgmnet.plots.style import (
     COLOURS,
     COLUMN,
@@ -49,6 +49,7 @@ __all__ = [
     "draw_mma",
     "draw_patches",
     "draw_reconstruction",
+    "draw_strips",
     "draw_training",
     "marker_of",
     "method_of",

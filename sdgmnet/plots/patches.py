@@ -1,12 +1,16 @@
 """Contact sheets of patch sets: a row per point, with its patches."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import cv2
 import numpy as np
 
+from sdgmnet.data.hpatches.files import TYPES, read_strip
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.plots.style import new_figure, save_figure
+from sdgmnet.storage import new_file
 
 GAP = 4  # pixels between patches
 CANDIDATES = 2000  # points among which easy and hard ones are chosen
@@ -81,3 +85,30 @@ def _save_sheet(patchset: PatchSet, rows: list[np.ndarray], most: int, title: st
     axes[0, 0].set_axis_off()
     axes[0, 0].set_title(title, fontsize="small")
     save_figure(figure, path)
+
+
+def draw_strips(folder: Path, sequences: Sequence[str], most: int = 12, patches: int = 6) -> None:
+    """folder/sheet.png: patches of HPatches sequences, evenly spread; one column per strip, one row per patch."""
+
+    def spread(count: int, limit: int) -> list[int]:
+        return np.unique(np.linspace(0, count - 1, min(count, limit)).round().astype(int)).tolist()
+
+    bands = []
+    for sequence in (sequences[number] for number in spread(len(sequences), most)):
+        columns = []
+        for name in TYPES:
+            strip = read_strip(folder / sequence / f"{name}.png")
+            title = sequence if name == TYPES[0] else name
+            cells = np.pad(strip[spread(len(strip), patches)], ((0, 0), (0, 2), (0, 2)), constant_values=255)
+            columns.append(np.concatenate([_title(title, cells.shape[2]), *cells]))
+        bands.append(np.concatenate(columns, axis=1))
+    with new_file(folder / "sheet.png") as part:
+        part.write_bytes(cv2.imencode(".png", np.concatenate(bands))[1].tobytes())
+
+
+def _title(text: str, width: int, height: int = 18) -> np.ndarray:
+    box = np.full((height, width), 255, dtype=np.uint8)
+    plain = text.encode("ascii", "replace").decode()
+    size = min(0.4, 0.4 * width / max(1, cv2.getTextSize(plain, cv2.FONT_HERSHEY_SIMPLEX, 0.4, 1)[0][0]))
+    cv2.putText(box, plain, (1, height - 6), cv2.FONT_HERSHEY_SIMPLEX, size, 0, 1, cv2.LINE_AA)
+    return box

@@ -33,6 +33,8 @@ def prepare_photos(
     """Upright photos of at most `size` pixels in work/photos, or `into`; what cannot be read is named with the reason."""
     import cv2
 
+    from sdgmnet.features.images import limit_size
+
     broken: list[list[str]] = []
     kept: list[dict[str, Any]] = []
     target = Path(work) / into
@@ -52,11 +54,10 @@ def prepare_photos(
             if as_it_is:
                 shutil.copyfile(source, copy)
             if not as_it_is or not opens_in_colmap(copy):
-                side = (max(1, round(width * scale)), max(1, round(height * scale)))
-                smaller = cv2.resize(picture, side, interpolation=cv2.INTER_AREA) if scale < 1 else picture
+                smaller = limit_size(picture, options["size"])
                 coded = cv2.imencode(copy.suffix, smaller, [cv2.IMWRITE_JPEG_QUALITY, 97])[1]
                 copy.write_bytes(coded.tobytes())  # unlike OpenCV's own writing, this says when the disk is full
-                width, height = side
+                height, width = smaller.shape[:2]
             kept.append(
                 {
                     "name": copy.relative_to(part).as_posix(),

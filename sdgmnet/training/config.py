@@ -220,7 +220,9 @@ class TrainConfig:
         hints = get_type_hints(TrainConfig)
         if not isinstance(content, dict) or set(content) - set(hints):
             raise InputError(f"{source} is not a training configuration of this version.")
-        fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
+        fields: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in content.items()
+        }
         for name, value in fields.items():
             if not _is_of(value, hints[name]):
                 raise InputError(f"{source} has an invalid value for {name}: {str(value)[:60]!r}.")

@@ -14,12 +14,13 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from sdgmnet.data.patchset import PatchSet, scene_of, some_pairs, together
+from sdgmnet.data.patchset import PatchSet, batch_groups, scene_of, some_pairs
 from sdgmnet.data.sources import Sources, open_sources
 from sdgmnet.distributed import RankLost, SilentExit, World, open_world, was_restarted
 from sdgmnet.encoders import ENCODERS, save_encoder
 from sdgmnet.errors import InputError, Interrupted, TrainingStopped
 from sdgmnet.loss.registry import own_file
+from sdgmnet.report import progress_bars
 from sdgmnet.storage import only_worker, read_json, reason_of, write_json
 from sdgmnet.training.angles import measure_angles
 from sdgmnet.training.checkpoint import checkpoints, load_checkpoint, ranks_of, save_checkpoint
@@ -104,9 +105,8 @@ def _train(
         else:
             world.on_rank_zero(lambda: _refuse_old_run(out))
             config = _settled(config)
-        opened = sources or world.rank_zero_first(
-            lambda: open_sources(config.data, config.holdout, progress=console.is_terminal)
-        )
+        with progress_bars(quiet=not console.is_terminal) as on_progress:
+            opened = sources or world.rank_zero_first(lambda: open_sources(config.data, config.holdout, on_progress))
         run = world.on_all_ranks(lambda: start(config, opened.train, resume=resume, world=world))
         _require_equal_starts(run, opened)
         if resume:
@@ -122,7 +122,7 @@ def _train(
         shown = config if world.is_rank_zero else replace(config, tensorboard=False)
         same_within = 0 if world.size == 1 else SECONDS_OF_ONE_SIGNAL
         with show(console, shown, out, run.step) as display, stop_signals(same_within) as stopping:
-            display.introduce(opened, run.device, run.sampler.pools(config.batch_size).left_out, world.size)
+            display.introduce(opened, run.device, run.sampler.plan(config.batch_size).left_out, world.size)
             try:
                 last = _iterate(run, opened.test, out, log, display, stopping)
                 return _finish(run, opened, last, out, display)
@@ -380,7 +380,7 @@ def fingerprint(patchset: PatchSet) -> str:
     if patchset.observations is not None:  # which patches may be in a batch together, and which were detected
         digest.update(
             f"{scene_of(patchset)}".encode(errors="surrogateescape")
-            + np.ascontiguousarray(together(patchset)).tobytes()
+            + np.ascontiguousarray(batch_groups(patchset)).tobytes()
         )
         if "detected" in (patchset.observations.dtype.names or ()):
             digest.update(np.ascontiguousarray(patchset.observations["detected"]).tobytes())

@@ -102,8 +102,10 @@ def start(config: TrainConfig, patchsets: Sequence[PatchSet], *, resume: bool = 
     encoder = ENCODERS[config.encoder](config.dropout)
     if config.initialisation == "orthogonal":
         initialise_orthogonally(encoder)
-    sampler = PairSampler(patchsets, config.seed, balance=config.balance, views=config.views, carried=config.carried)
-    sampler.check_batch_size(config.batch_size)
+    sampler = PairSampler(
+        patchsets, config.seed, balance=config.balance, views=config.views, reprojected=config.carried
+    )
+    sampler.require_batch_size(config.batch_size)
     if config.mean_image and isinstance(encoder, L2Net) and not resume:
         encoder.mean_image.copy_(mean_image(sampler))
     if config.init is not None and not resume:  # a checkpoint brings its own weights

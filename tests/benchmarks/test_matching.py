@@ -12,10 +12,11 @@ import pytest
 
 from sdgmnet.benchmarks import matching, matching_measures
 from sdgmnet.benchmarks.matching import PairScore, View, run, score_pair, sequence_scores
-from sdgmnet.benchmarks.matching_measures import Draw, Mutual, Sampled, project
+from sdgmnet.benchmarks.matching_measures import Draw, Mutual, Sampled
 from sdgmnet.cli import main
 from sdgmnet.data.sequences import read_sequences
 from sdgmnet.descriptors import load_descriptor
+from sdgmnet.features.geometry import map_points
 from sdgmnet.features.keypoints import Keypoints
 from tests.benchmarks import loops
 
@@ -98,7 +99,7 @@ def test_a_homography_is_estimated_and_the_same_each_time() -> None:
     rng = np.random.default_rng(0)
     homography = np.array([[1.05, 0.1, -20], [-0.08, 0.95, 30], [1e-5, 4e-5, 1]])
     xy, noise = rng.uniform(0, 600, (80, 2)), rng.uniform(0, 600, (40, 2))
-    first, second = np.vstack([xy, noise]), np.vstack([project(homography, xy), noise[::-1]])
+    first, second = np.vstack([xy, noise]), np.vstack([map_points(homography, xy)[0], noise[::-1]])
     one = np.ones(120)
     views = [
         View((640, 600), Keypoints(at, one, one, one), {"x": np.eye(120, dtype=np.float32)}) for at in (first, second)

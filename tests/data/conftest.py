@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from sdgmnet.data.photos.options import PhotoOptions
+from sdgmnet.data.photos.correspondences import PointOptions
 from sdgmnet.data.photos.tracks import Points, points_by_geometry
 from sdgmnet.sfm.workspace import write_map
 from tests.sfm.rendered import Rendered, rendered_scene, write_workspace
@@ -27,4 +27,4 @@ def model(rendered: Rendered, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def points(model: Path) -> Points:
-    return points_by_geometry(model, PhotoOptions(smallest_scale=1.0))
+    return points_by_geometry(model, PointOptions(smallest_scale=1.0))

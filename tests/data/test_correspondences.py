@@ -1,38 +1,38 @@
 """Correspondence by geometry, judged on a rendered scene whose every pixel's surface is known."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
+from sdgmnet.data.match_rule import PHOTOS, UNDECIDED, judge
 from sdgmnet.data.photos.correspondences import (
     Correspondences,
-    conflicts_of,
+    PointOptions,
+    ambiguous_points,
     correspond,
     judge_keypoints,
-    near_pairs,
     overlapping,
 )
-from sdgmnet.data.photos.match_rule import DIFFERENT, MATCHING, UNDECIDED, Rule, differences, judge
-from sdgmnet.data.photos.reproject import Anchored, Carried, anchor, carry, depths_at, plane_warp, support
-from sdgmnet.data.photos.tracks import group, group_consistently, pairs_within
+from sdgmnet.data.photos.reproject import Model, Surface, depths_at, plane_jacobian, support, surface_at
+from sdgmnet.data.photos.tracks import group, group_consistently, pairs_within, views_of
 from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.sfm.scene import View, project
 from tests.sfm.rendered import Rendered, cast
 
-RULE = Rule()
+OPTIONS = PointOptions()
+VISIBILITY = OPTIONS.visibility
 
 
 @pytest.fixture(scope="module")
-def anchored(rendered: Rendered) -> list[Anchored]:
+def exact_model(rendered: Rendered) -> Model:
     parts = zip(rendered.scene.views, rendered.images, rendered.depths, rendered.normals, strict=True)
-    return [anchor(view, detect(image), depths, normals) for view, image, depths, normals in parts]
+    surfaces = [surface_at(view, detect(image), depths, normals) for view, image, depths, normals in parts]
+    return Model(surfaces, rendered.depths.__getitem__)
 
 
-def exact(view: View, one: Anchored, index: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Where keypoints of `one` truly come to lie in `view`, by rays cast at the surfaces: xy, sigma, angle and visibility."""
+def exact(view: View, one: Surface, rows: np.ndarray) -> tuple[Keypoints, np.ndarray]:
+    """Keypoints of `one` as they truly look in `view`, by rays cast at the surfaces; and which are visible."""
     step = 1e-3
-    xy, angle = one.keypoints.xy[index], one.keypoints.angle[index]
+    xy, angle = one.keypoints.xy[rows], one.keypoints.angle[rows]
     ahead = np.stack([np.cos(angle), np.sin(angle)], 1) * step
     aside = np.stack([-np.sin(angle), np.cos(angle)], 1) * step
     middle = cast(one.view, xy)[1]
@@ -41,7 +41,14 @@ def exact(view: View, one: Anchored, index: np.ndarray) -> tuple[np.ndarray, np.
     area = np.abs(along[:, 0] * across[:, 1] - along[:, 1] * across[:, 0])
     in_front = cast(view, here)[0]
     seen = (np.abs(in_front - depth) < 1e-3 * depth) & (np.linalg.norm(middle, axis=1) < 1e6)
-    return here, one.keypoints.sigma[index] * np.sqrt(area), np.arctan2(along[:, 1], along[:, 0]), seen
+    sigma = one.keypoints.sigma[rows] * np.sqrt(area)
+    return Keypoints(here, sigma, np.arctan2(along[:, 1], along[:, 0]), np.zeros(len(rows))), seen
+
+
+def differences(one: Keypoints, other: Keypoints) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Pixels, octaves and radians."""
+    judged = judge(one, other, PHOTOS)
+    return judged.pixels, judged.scale * PHOTOS.near_octaves, judged.orientation * PHOTOS.near_radians
 
 
 def test_a_plane_between_pixels_is_interpolated_exactly(rendered: Rendered) -> None:
@@ -62,7 +69,7 @@ def test_depth_across_an_edge_or_a_hole_is_not_known() -> None:
     np.testing.assert_allclose(smaller, [2, 0, 0, 3])
 
 
-def test_warp_of_a_plane_is_the_derivative_of_its_projection() -> None:
+def test_jacobian_of_a_plane_is_the_derivative_of_its_projection() -> None:
     rng = np.random.default_rng(3)
     turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
     turn *= np.sign(np.linalg.det(turn))
@@ -84,120 +91,77 @@ def test_warp_of_a_plane_is_the_derivative_of_its_projection() -> None:
 
     step = 1e-4
     columns = [(moved(shift) - moved((-shift[0], -shift[1]))) / (2 * step) for shift in ((step, 0.0), (0.0, step))]
-    np.testing.assert_allclose(plane_warp(one, other, xy, depth, normal), np.stack(columns, 2), rtol=1e-4, atol=1e-5)
+    found = plane_jacobian(one, other, xy, depth, normal)
+    np.testing.assert_allclose(found, np.stack(columns, 2), rtol=1e-4, atol=1e-5)
 
 
-def test_carried_keypoints_lie_where_rays_say(rendered: Rendered, anchored: list[Anchored]) -> None:
+def test_reprojected_keypoints_are_where_rays_say(exact_model: Model) -> None:
     for source, target in ((0, 1), (2, 0)):
-        view = rendered.scene.views[target]
-        carried = carry(anchored[source], view, rendered.depths[target], RULE)
-        assert len(carried.row) > 100
-        xy, sigma, angle, seen = exact(view, anchored[source], carried.row)
+        found = exact_model.reproject(source, target, VISIBILITY)
+        assert len(found.row) > 100
+        truth, seen = exact(exact_model.surfaces[target].view, exact_model.surfaces[source], found.row)
         # The sphere bends within a pixel and the maps are sampled at pixel centres: small differences remain there.
-        pixels, octaves, radians = differences(carried.xy, carried.sigma, carried.angle, xy, sigma, angle)
+        pixels, octaves, radians = differences(found.keypoints, truth)
         assert seen.mean() > 0.99
         assert np.quantile(pixels, 0.99) < 0.5
         assert np.quantile(octaves, 0.99) < 0.1
         assert np.quantile(radians, 0.99) < 0.1
 
 
-def test_support_is_the_share_of_a_patch_in_sight(rendered: Rendered, anchored: list[Anchored]) -> None:
-    """On the wall all of a patch is seen; where the sphere covers part of the wall in the other view, less."""
-    one, view = anchored[0], rendered.scene.views[2]
-    rows = carry(one, view, rendered.depths[2], RULE).row
-    share = support(one, rendered.depths[0], view, rendered.depths[2], rows, RULE)
-    small = one.keypoints.sigma[rows] < 3
+def test_support_is_the_visible_share_of_a_patch(rendered: Rendered, exact_model: Model) -> None:
+    """On the wall all of a patch is visible; where the sphere occludes part of the wall in the other view, less."""
+    rows = exact_model.reproject(0, 2, VISIBILITY).row
+    share = support(exact_model, 0, 2, rows, VISIBILITY)
+    small = exact_model.surfaces[0].keypoints.sigma[rows] < 3
     assert np.median(share[small]) == 1
-    nowhere = support(one, rendered.depths[0], view, np.zeros_like(rendered.depths[2]), rows, RULE)
-    assert (nowhere == 0).all()
-    assert support(one, rendered.depths[0], view, rendered.depths[2], rows[:0], RULE).shape == (0,)
-    assert (support(one, np.zeros_like(rendered.depths[0]), view, rendered.depths[2], rows, RULE) == 0).all()
-    assert ((share >= 0) & (share <= 1)).all()
-    assert (share < 0.9).any()
+    assert ((share >= 0) & (share <= 1)).all() and (share < 0.9).any()
+    assert support(exact_model, 0, 2, rows[:0], VISIBILITY).shape == (0,)
+    for unknown in (0, 2):
+        depths = [map * (number != unknown) for number, map in enumerate(rendered.depths)]
+        blind = exact_model._replace(depth_map=depths.__getitem__)
+        assert (support(blind, 0, 2, rows, VISIBILITY) == 0).all()
 
 
-def find(rendered: Rendered, anchored: list[Anchored]) -> tuple[Correspondences, np.ndarray]:
-    depths_of: Callable[[int], np.ndarray] = rendered.depths.__getitem__
-    found = correspond(anchored, depths_of, list(overlapping(rendered.scene)), RULE)
-    point = group_consistently(found, lambda pairs: judge_keypoints(anchored, depths_of, found.first, pairs, RULE)[0])
-    return found, point
+@pytest.fixture(scope="module")
+def found(rendered: Rendered, exact_model: Model) -> Correspondences:
+    return correspond(exact_model, overlapping(rendered.scene), OPTIONS)
 
 
-def test_found_correspondences_are_right(rendered: Rendered, anchored: list[Anchored]) -> None:
-    """Every two keypoints of a point, edges or not, against the true surfaces; and none lies beyond the far border."""
-    found, point = find(rendered, anchored)
-    pairs = pairs_within(point)
+def points_of(model: Model, found: Correspondences) -> np.ndarray:
+    return group_consistently(
+        found, views_of(model.first), lambda pairs: judge_keypoints(model, pairs, OPTIONS).verdict
+    )
+
+
+def test_found_correspondences_are_right(exact_model: Model, found: Correspondences) -> None:
+    """Every two keypoints of a point, edges or not, against the true surfaces; and none is beyond the far limits."""
+    first, surfaces = exact_model.first, exact_model.surfaces
+    pairs = pairs_within(points_of(exact_model, found))
     assert len(pairs) > 100
-    view = np.searchsorted(found.first, pairs, side="right") - 1
+    view = np.searchsorted(first, pairs, side="right") - 1
     right, beyond = 0, 0
     for here, there in np.unique(view, axis=0):
         one, other = pairs[(view == [here, there]).all(axis=1)].T
-        xy, sigma, angle, seen = exact(anchored[there].view, anchored[here], one - found.first[here])
-        detected = anchored[there].keypoints.select(other - found.first[there])
-        pixels, octaves, radians = differences(xy, sigma, angle, detected.xy, detected.sigma, detected.angle)
-        # The border itself is as exact as the maps.
+        truth, seen = exact(surfaces[there].view, surfaces[here], one - first[here])
+        pixels, octaves, radians = differences(truth, surfaces[there].keypoints.select(other - first[there]))
+        # The limit itself is as exact as the maps.
         right += int((seen & (pixels <= 5.3) & (octaves <= 0.28) & (radians <= np.pi / 8 + 0.03)).sum())
         beyond += int(((pixels > 10) | (octaves > 0.5) | (radians > np.pi / 4)).sum())
     assert right / len(pairs) >= 0.99
     assert beyond == 0
 
 
-def test_points_have_one_keypoint_a_view_and_never_conflict_with_themselves(
-    rendered: Rendered, anchored: list[Anchored]
+def test_points_have_one_keypoint_per_view_and_results_repeat(
+    rendered: Rendered, exact_model: Model, found: Correspondences
 ) -> None:
-    found, point = find(rendered, anchored)
-    view = np.repeat(np.arange(3), np.diff(found.first))
-    assert len(np.unique(point * 10 + view)) == len(point)
-    conflicts = conflicts_of(found.close, point)
-    assert (conflicts[:, 0] < conflicts[:, 1]).all()
-    assert len(np.unique(conflicts, axis=0)) == len(conflicts)
-
-
-def test_the_same_every_time(rendered: Rendered, anchored: list[Anchored]) -> None:
-    (one, first), (other, second) = find(rendered, anchored), find(rendered, anchored)
-    np.testing.assert_array_equal(first, second)
-    np.testing.assert_array_equal(one.close, other.close)
-
-
-@pytest.mark.parametrize(
-    ("pixels", "octaves", "radians", "sigma", "verdict"),
-    [
-        (4.9, 0.2, 0.3, 10, MATCHING),
-        (5.1, 0.2, 0.3, 10, UNDECIDED),
-        (4.9, 0.26, 0.3, 10, UNDECIDED),
-        (4.9, 0.2, 0.4, 10, UNDECIDED),
-        (0.0, 0.51, 0.0, 10, DIFFERENT),
-        (0.0, 0.0, 0.79, 10, DIFFERENT),
-        (10.1, 0.0, 0.0, 2, DIFFERENT),
-        (10.1, 0.0, 0.0, 5, UNDECIDED),  # a fifth of its patch
-        (3.1, 0.0, 0.0, 2, UNDECIDED),  # an eighth of its patch
-        (2.9, 0.0, 0.0, 2, MATCHING),
-    ],
-)
-def test_the_rule(pixels: float, octaves: float, radians: float, sigma: float, verdict: int) -> None:
-    columns = (np.array([value]) for value in (pixels, octaves, radians, sigma))
-    assert judge(*columns, RULE)[0][0] == verdict
-
-
-def some_keypoints(rng: np.random.Generator, count: int) -> Keypoints:
-    sigma = 1.6 * 2 ** rng.exponential(1.2, count)
-    return Keypoints(rng.uniform(0, 300, (count, 2)), sigma, rng.uniform(0, 2 * np.pi, count), np.zeros(count))
-
-
-def test_the_grid_finds_what_brute_force_finds() -> None:
-    rng = np.random.default_rng(5)
-    here, there = some_keypoints(rng, 300), some_keypoints(rng, 2500)
-    carried = Carried(np.arange(300), here.xy, here.sigma, here.angle)
-    one, other = (axis.ravel() for axis in np.meshgrid(np.arange(300), np.arange(2500), indexing="ij"))
-    apart = differences(
-        here.xy[one], here.sigma[one], here.angle[one], there.xy[other], there.sigma[other], there.angle[other]
-    )
-    verdict, _ = judge(*apart, here.sigma[one], RULE)
-    kept = verdict != DIFFERENT
-    query, found, verdicts, _ = near_pairs(carried, there, RULE)
-    assert kept.sum() > 300
-    np.testing.assert_array_equal(np.column_stack([query, found]), np.column_stack([one, other])[kept])
-    np.testing.assert_array_equal(verdicts, verdict[kept])
+    point = points_of(exact_model, found)
+    assert len(np.unique(point * 10 + views_of(exact_model.first))) == len(point)
+    ambiguous = ambiguous_points(found.close, point)
+    assert (ambiguous[:, 0] < ambiguous[:, 1]).all()
+    assert len(np.unique(ambiguous, axis=0)) == len(ambiguous)
+    again = correspond(exact_model, overlapping(rendered.scene), OPTIONS)
+    np.testing.assert_array_equal(found.close, again.close)
+    np.testing.assert_array_equal(point, points_of(exact_model, again))
 
 
 def grouped_slowly(
@@ -233,14 +197,13 @@ def test_grouping_agrees_with_its_definition(seed: int) -> None:
 
 def test_a_chain_that_drifts_is_cut_at_its_weakest_link() -> None:
     """0-1-2 in three views: 0 and 2 are each near to 1 but not to each other. The better edge keeps its keypoints."""
-    found = Correspondences(
-        np.array([0, 1, 2, 3]), np.array([[0, 1], [1, 2]]), np.array([0.8, 0.3]), np.array([[0, 1], [1, 2], [0, 2]])
-    )
+    edges, close = np.array([[0, 1], [1, 2]]), np.array([[0, 1], [1, 2], [0, 2]])
+    found = Correspondences(edges, np.array([0.8, 0.3]), close)
 
     def judge_pairs(pairs: np.ndarray) -> np.ndarray:
-        assert pairs.tolist() == [[0, 2]]
-        return np.array([UNDECIDED])
+        assert pairs.tolist() in ([[0, 2]], [])
+        return np.full(len(pairs), UNDECIDED)
 
-    point = group_consistently(found, judge_pairs)
+    point = group_consistently(found, np.arange(3), judge_pairs)
     assert point[1] == point[2] != point[0]
-    assert conflicts_of(found.close, point).tolist() == [[0, 1]]
+    assert ambiguous_points(found.close, point).tolist() == [[0, 1]]

@@ -5,7 +5,7 @@ import pytest
 
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.synthetic import demo
-from sdgmnet.data.synthetic.demo import TEST_PICTURES, TRAIN_PICTURES, build, read_demo, read_picture
+from sdgmnet.data.synthetic.demo import TEST_IMAGES, TRAIN_IMAGES, build, read_demo, read_image
 from sdgmnet.errors import InputError
 
 Sets = tuple[PatchSet, PatchSet]
@@ -15,31 +15,31 @@ Sets = tuple[PatchSet, PatchSet]
 def sets() -> Sets:
     """The demo's sets of two images each: all of them take half a minute on one core."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo, "TRAIN_PICTURES", TRAIN_PICTURES[:2])
-        patch.setattr(demo, "TEST_PICTURES", TEST_PICTURES[:2])
+        patch.setattr(demo, "TRAIN_IMAGES", TRAIN_IMAGES[:2])
+        patch.setattr(demo, "TEST_IMAGES", TEST_IMAGES[:2])
         return read_demo()
 
 
 def test_missing_pictures_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="no_such_image.png.*scikit-image"):
-        read_picture("no_such_picture.png")
+    with pytest.raises(InputError, match="no_such_image.png"):
+        read_image("no_such_image.png")
 
     def missing(_: str) -> None:
         raise ModuleNotFoundError
 
     monkeypatch.setattr(demo, "package_files", missing)
     with pytest.raises(InputError, match=r"sdgmnet\[demo\]"):
-        read_picture(TEST_PICTURES[0])
+        read_image(TEST_IMAGES[0])
 
 
 def test_training_and_test_pictures_are_disjoint(sets: Sets) -> None:
     train, test = sets
     assert (train.name, test.name) == ("demo-train", "demo-test")
-    assert train.origin["pictures"] == list(TRAIN_PICTURES[:2])
-    assert test.origin["pictures"] == list(TEST_PICTURES[:2])
-    names = [*TRAIN_PICTURES, *TEST_PICTURES]
+    assert train.origin["pictures"] == list(TRAIN_IMAGES[:2])
+    assert test.origin["pictures"] == list(TEST_IMAGES[:2])
+    names = [*TRAIN_IMAGES, *TEST_IMAGES]
     assert len(set(names)) == len(names)
-    pictures = {read_picture(name).tobytes() for name in names}
+    pictures = {read_image(name).tobytes() for name in names}
     assert len(pictures) == len(names)  # nor is one a copy of another
 
 
@@ -49,7 +49,7 @@ def test_no_patch_is_in_both_sets(sets: Sets) -> None:
 
 
 def test_building_again_gives_the_same_arrays() -> None:
-    picture = TEST_PICTURES[:1]
+    picture = TEST_IMAGES[:1]
     once, again = build("once", picture), build("again", picture)
     assert len(once) > 100
     assert np.array_equal(once.patches, again.patches)

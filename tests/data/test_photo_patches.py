@@ -13,7 +13,9 @@ from sdgmnet.sfm.scene import load_scene, save_scene
 
 def test_a_photo_in_two_models_is_shown_once(model: Path, points: Points, tmp_path: Path) -> None:
     """Its places would otherwise be points of two numbers, and negatives of themselves."""
-    write_scene(tmp_path / "set", "two", {}, [model, model], [points, points])
+    again = tmp_path / "1"
+    shutil.copytree(model, again)
+    write_scene(tmp_path / "set", "two", {}, {model: points, again: points}, {})
     assert len(PatchSet.open(tmp_path / "set")) == len(points.view)
 
 
@@ -24,7 +26,7 @@ def test_two_models_make_one_set(model: Path, points: Points, tmp_path: Path) ->
         shutil.copyfile(model / "images" / view.name, other / "images" / f"again_{view.name}")
     renamed = tuple(view._replace(name=f"again_{view.name}") for view in scene.views)
     save_scene(scene._replace(views=renamed), other / "scene.npz")
-    write_scene(tmp_path / "set", "two", {}, [model, other], [points, points])
+    write_scene(tmp_path / "set", "two", {}, {model: points, other: points}, {})
     made = PatchSet.open(tmp_path / "set")
     count, most = len(points.view), points.point.max() + 1
     assert len(made) == 2 * count
@@ -39,7 +41,7 @@ def test_two_models_make_one_set(model: Path, points: Points, tmp_path: Path) ->
 
 
 def test_the_names_that_photos_came_with_are_kept(model: Path, points: Points, tmp_path: Path) -> None:
-    write_scene(tmp_path / "set", "one", {"options": 1}, [model], [points], {"1.png": "my photo 1.png"})
+    write_scene(tmp_path / "set", "one", {"options": 1}, {model: points}, {"1.png": "my photo 1.png"})
     origin = PatchSet.open(tmp_path / "set").origin
     assert origin["images"] == ["0/0.png", "0/1.png", "0/2.png"]
     assert origin["sources"] == ["0.png", "my photo 1.png", "2.png"]

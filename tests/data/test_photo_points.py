@@ -5,14 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
+from sdgmnet.data.match_rule import PHOTOS, ambiguous_pairs
 from sdgmnet.data.patchset import pairs_in
-from sdgmnet.data.photos.match_rule import Rule
-from sdgmnet.data.photos.options import PhotoOptions
-from sdgmnet.data.photos.tracks import Points, close_points, load_points, points_by_geometry
+from sdgmnet.data.photos.correspondences import PointOptions
+from sdgmnet.data.photos.tracks import Locations, Points, ambiguous_in_views, load_points, points_by_geometry
 from sdgmnet.storage import write_json
 from tests.sfm.rendered import Rendered, cast
 
-EXACT = PhotoOptions(smallest_scale=1.0)
+EXACT = PointOptions(smallest_scale=1.0)
 
 
 def world_of(rendered: Rendered, points: Points) -> np.ndarray:
@@ -32,10 +32,10 @@ def test_patches_of_a_point_show_one_place(rendered: Rendered, points: Points) -
     pixel = 4.5 / (0.95 * 320)  # of the world, at about the distance of the things
     apart = np.linalg.norm(world - middle[points.point], axis=1) / pixel
     assert np.mean(apart < 5) > 0.99
-    carried = ~points.detected
-    assert 0.1 < carried.mean() < 0.9
-    assert (points.distance[carried] == 0).all()
-    assert np.nanmax(points.distance) <= Rule().near_pixels
+    reprojected = ~points.detected
+    assert 0.1 < reprojected.mean() < 0.9
+    assert (points.distance[reprojected] == 0).all()
+    assert np.nanmax(points.distance) <= PHOTOS.near_pixels
 
 
 def test_a_point_has_one_patch_a_view_and_views_are_in_order(points: Points) -> None:
@@ -45,24 +45,17 @@ def test_a_point_has_one_patch_a_view_and_views_are_in_order(points: Points) -> 
     assert points.conflicts.max() <= points.point.max()
 
 
-def test_close_points_are_conflicts(points: Points) -> None:
-    """Brute force over the patches of one view: nothing within the far border may be called different."""
-    rule, missed = Rule(), 0
+def test_close_points_are_ambiguous(points: Points) -> None:
+    """Detected or reprojected: no two patches of a view within the far limits may be negatives of each other."""
     here = np.flatnonzero((points.view == 1) & points.detected)
-    xy, sigma, angle = points.keypoints.xy[here], points.keypoints.sigma[here], points.keypoints.angle[here]
-    for row in range(len(here)):
-        far = np.maximum(rule.far_pixels, rule.far_sigmas * sigma[row])
-        near = (np.linalg.norm(xy - xy[row], axis=1) <= far) & (np.abs(np.log2(sigma / sigma[row])) <= rule.far_octaves)
-        near &= np.abs((angle - angle[row] + np.pi) % (2 * np.pi) - np.pi) <= rule.far_radians
-        near[row] = False
-        for other in np.flatnonzero(near):
-            pair = points.point[here[[row, other]]][None]
-            missed += not pairs_in(pair, points.conflicts)[0]
-    assert missed == 0
+    pairs = points.point[here[ambiguous_pairs(points.keypoints.select(here), PHOTOS)]]
+    assert len(pairs) and pairs_in(pairs, points.conflicts).all()
+    close = ambiguous_in_views(Locations(points.keypoints, points.view, points.point), PHOTOS)
+    assert len(close) and pairs_in(close, points.conflicts).all()
 
 
-def test_without_carried_patches_all_were_detected(model: Path, points: Points) -> None:
-    fewer = points_by_geometry(model, PhotoOptions(smallest_scale=1.0, carried=False))
+def test_without_reprojected_patches_all_were_detected(model: Path, points: Points) -> None:
+    fewer = points_by_geometry(model, PointOptions(smallest_scale=1.0, reprojected=False))
     assert fewer.detected.all()
     assert 50 < len(fewer.view) < len(points.view)
 
@@ -76,13 +69,6 @@ def test_points_are_found_once(model: Path, points: Points) -> None:
         np.testing.assert_array_equal(one.point, other.point)
         np.testing.assert_array_equal(one.keypoints.xy, other.keypoints.xy)
     assert load_points(model / "points.npz", "other options") is None
-
-
-def test_carried_places_on_one_spot_are_conflicts(points: Points) -> None:
-    close = close_points(points.keypoints, points.view, points.point, Rule())
-    known = {tuple(pair) for pair in points.conflicts.tolist()}
-    assert len(close)
-    assert all(tuple(pair) in known for pair in close.tolist())
 
 
 def test_points_are_found_anew_when_the_maps_are_made_otherwise(model: Path, points: Points, tmp_path: Path) -> None:

@@ -94,22 +94,20 @@ def test_unknown_holdout_is_refused_with_the_names_there_are(root: Path) -> None
 
 
 def test_holding_out_everything_is_refused(root: Path) -> None:
-    with pytest.raises(InputError, match="nothing is left to train on"):
+    with pytest.raises(InputError, match="held out"):
         open_sources([str(root / "a")], ["alpha"])
 
 
 def test_missing_folders_are_named(root: Path) -> None:
-    with pytest.raises(InputError, match="no such folder") as caught:
+    with pytest.raises(InputError, match="none"):
         open_sources([str(root / "a"), str(root / "none")])
-    assert str(root / "none") in str(caught.value)
-    with pytest.raises(InputError, match="no such folder"):
+    with pytest.raises(InputError, match="readme.txt"):
         open_sources([str(root / "readme.txt")])
 
 
 def test_folders_with_nothing_in_them_are_named(root: Path) -> None:
-    with pytest.raises(InputError, match="set.json.*info.txt") as caught:
+    with pytest.raises(InputError, match="notes"):
         open_sources([str(root / "notes")])
-    assert str(root / "notes") in str(caught.value)
 
 
 def test_no_data_at_all_is_refused() -> None:
@@ -128,3 +126,11 @@ def test_the_demos_test_pictures_are_always_held_out(root: Path, monkeypatch: py
     monkeypatch.setattr(sources, "read_demo", lambda: stand_in)
     opened = open_sources(["demo", str(root / "a")])
     assert names(opened.train) == ["demo-train", "alpha"] and names(opened.test) == ["demo-test"]
+
+
+def test_a_new_kind_of_data_is_one_line(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toy = sources.Source(lambda word: word.endswith("notes"), lambda word, on_progress: [make_set("toy", 5)])
+    monkeypatch.setitem(sources.SOURCES, "a toy", toy)
+    assert "a toy" in sources.accepted()
+    assert names(open_patchsets([str(root / "notes")])) == ["toy"]
+    assert names(open_patchsets([str(root)])) == ["alpha", "beta", "gamma", "toy"]

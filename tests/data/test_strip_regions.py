@@ -12,12 +12,12 @@ from sdgmnet.data.hpatches.regions import (
     MAGNIFICATION,
     choose_regions,
     circle_overlap,
+    compose,
     draw,
-    in_turn,
     overlaps,
     region_frames,
+    round_robin,
     thin,
-    through,
     within,
 )
 from sdgmnet.features.keypoints import Keypoints
@@ -106,8 +106,8 @@ def test_thinning_is_random_and_the_same_for_a_seed() -> None:
 
 def test_detectors_take_turns() -> None:
     detector = np.array([0, 0, 0, 0, 1, 2, 2])
-    assert in_turn(detector).tolist() == [0, 4, 5, 1, 6, 2, 3]
-    assert len(in_turn(detector[:0])) == 0
+    assert round_robin(detector).tolist() == [0, 4, 5, 1, 6, 2, 3]
+    assert len(round_robin(detector[:0])) == 0
 
 
 # --------------------------------------------------------------------------------------------------------- inside
@@ -184,7 +184,7 @@ def test_median_overlaps_are_the_published(noise: str, published: float) -> None
 def test_frames_are_disturbed_in_their_own_axes() -> None:
     frames = region_frames(crowded(6, 7))
     maps = draw(JITTERS["h"], (2, 6), np.random.default_rng(2))
-    disturbed = through(frames, maps)
+    disturbed = compose(frames, maps)
     for picture in range(2):
         for number in range(6):
             for corner in ((-1, -1), (1, 0.5), (0, 0)):
@@ -217,7 +217,7 @@ def test_chosen_regions_keep_all_the_rules() -> None:
         assert border_inside(frame, np.eye(3), 300, 260)
     for number, (homography, (width, height)) in enumerate(zip(homographies, sizes, strict=True)):
         for noise in JITTERS:
-            assert all(border_inside(frame, homography, width, height) for frame in regions.disturbed[noise][number])
+            assert all(border_inside(frame, homography, width, height) for frame in regions.jittered[noise][number])
     circles = [(x, y, sigma) for (x, y), sigma in zip(regions.keypoints.xy, regions.keypoints.sigma, strict=True)]
     for one in range(0, 120, 6):
         assert max(counted_overlap(circles[one], circles[k], 60) for k in range(120) if k != one) < 0.52

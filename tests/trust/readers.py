@@ -149,7 +149,7 @@ def check_patchset(folder: Path) -> None:
         paired = with_pairs(opened)
         demand(len(fingerprint(paired)) == 16, "fingerprint")
         sampler = PairSampler([paired], 0)
-        sampler.check_batch_size(2)
+        sampler.require_batch_size(2)
         chosen = sampler.indices(0, 2)
         demand(chosen.shape == (2, 2) and chosen.min() >= 0 and chosen.max() < len(opened), "drawn patches")
         demand(np.asarray(opened.patches[chosen[0]]).shape == (2, 64, 64), "patches")

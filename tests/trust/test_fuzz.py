@@ -16,7 +16,7 @@ import torch
 
 from sdgmnet.benchmarks.photo_sets import read_truth
 from sdgmnet.data.download import unpack_zip
-from sdgmnet.data.patchset import PatchSet, together
+from sdgmnet.data.patchset import PatchSet, batch_groups
 from sdgmnet.encoders import load_encoder
 from sdgmnet.errors import InputError
 from sdgmnet.features import h5
@@ -364,7 +364,7 @@ def test_patches_of_pictures_that_are_not_listed(image: int, tmp_path: Path) -> 
     seen["image"][4] = image
     np.save(tmp_path / "set/observations.npy", seen)
     with pytest.raises(InputError, match="does not list"):
-        together(PatchSet.open(tmp_path / "set"))
+        batch_groups(PatchSet.open(tmp_path / "set"))
 
 
 def test_patchset_whose_header_has_an_open_bracket(tmp_path: Path) -> None:

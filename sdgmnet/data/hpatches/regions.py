@@ -1,14 +1,15 @@
-"""Which regions of a sequence become patches, and how they are disturbed: as in HPatches (Balntas et al., CVPR 2017).
+"""Which regions of a sequence become patches, and their jitter: as in HPatches (Balntas et al., CVPR 2017).
 
-A region is a circle of five times the detected scale; its patch is the square around it, turned to the main angle of the
-gradient. The regions of all other images are those of the reference, disturbed there and then carried by the homography.
+A region is a circle of five times the detected scale; its patch is the square around it, rotated to the main angle of the
+gradient. The regions of all other images are those of the reference, with jitter, mapped by the homography.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from sdgmnet.features.keypoints import Keypoints, detect
+from sdgmnet.features.geometry import map_points
+from sdgmnet.features.keypoints import Keypoints, concatenate, detect
 from sdgmnet.features.regions import harris_corners, hessian_blobs, main_angles
 
 MAGNIFICATION = 5.0  # radius of a region, which is half the side of its patch, in detected scales
@@ -16,15 +17,15 @@ SMALLEST_SCALE = 1.6  # detected, in pixels: the smallest patch covers 16 x 16 p
 LARGEST_OVERLAP = 0.5  # intersection over union: of detections (circles of their scale) that share as much, one is kept
 DETECTORS = ("dog", "hessian", "harris")
 CORNERS = np.array([[-1.0, 1, 1, -1], [-1, -1, 1, 1], [1, 1, 1, 1]])  # of a patch in its own frame
-POINTS = 1000  # in which an overlap is counted
+POINTS = 1000  # by which an overlap is measured
 
 
 class Jitter(NamedTuple):
-    """How far a region is disturbed at most; every number is drawn evenly from both sides of zero.
+    """Largest change of a region; each is drawn uniformly from [-limit, limit].
 
-    Angle, scale and shape have the article's ranges. For the shift it gives 0.15, 0.3, 0.45, in a unit that is not quite
-    clear: in radii the median overlaps would be 0.83 and 0.69, in detected scales 0.90 and 0.80. Those taken here make them
-    the published 0.85 and 0.72.
+    Angle, scale and shape have the article's ranges. For the shift the article gives 0.15, 0.3, 0.45 without a clear unit: in
+    radii the median overlaps would be 0.83 and 0.69, in detected scales 0.90 and 0.80. The values here give the published 0.85
+    and 0.72.
     """
 
     turn: float  # degrees
@@ -43,9 +44,9 @@ JITTERS = {
 class Regions(NamedTuple):
     """What is cut from a sequence of K images besides the reference."""
 
-    frames: np.ndarray  # (N, 2, 3): the patch in the reference is the square [-1, 1]^2 seen through the frame
-    disturbed: dict[str, np.ndarray]  # noise -> (K, N, 2, 3): in the reference too, to be carried into image k
-    overlap: dict[str, np.ndarray]  # noise -> (K, N): of the disturbed region with the region itself
+    frames: np.ndarray  # (N, 2, 3) affine, from the square [-1, 1]^2 to the patch in the reference
+    jittered: dict[str, np.ndarray]  # noise -> (K, N, 2, 3): frames in the reference, to be mapped into image k
+    overlap: dict[str, np.ndarray]  # noise -> (K, N): of the jittered region with the region itself
     detector: np.ndarray  # (N,) number in DETECTORS
     keypoints: Keypoints
 
@@ -57,41 +58,36 @@ def choose_regions(
     limit: int,
     rng: np.random.Generator,
 ) -> Regions:
-    """At most `limit` regions of the reference (H, W) uint8 that lie inside of all images however they are disturbed.
+    """At most `limit` regions of the reference (H, W) uint8 that lie inside all images with their jitter.
 
-    sizes: width and height of the other images. Of the regions left by thinning the strongest are taken, in equal parts of
-    each detector as long as it has any, in the order of their strength.
+    sizes: width and height of the other images. After thinning, the strongest regions are taken, as many from each detector as
+    possible.
     """
     keypoints, detector = detect_all(image)
     frames = region_frames(keypoints)
     draws = {noise: draw(jitter, (len(homographies), len(frames)), rng) for noise, jitter in JITTERS.items()}
-    disturbed = {noise: through(frames, one) for noise, one in draws.items()}
+    jittered = {noise: compose(frames, one) for noise, one in draws.items()}
     visible = within(frames, None, (image.shape[1], image.shape[0]))
     for number, (homography, size) in enumerate(zip(homographies, sizes, strict=True)):
         visible &= within(frames, homography, size)
         for noise in JITTERS:
-            visible &= within(disturbed[noise][number], homography, size)
+            visible &= within(jittered[noise][number], homography, size)
     inside = np.flatnonzero(visible)
     kept = inside[thin(keypoints.select(inside), rng)]
-    kept = kept[in_turn(detector[kept])[:limit]]
-    return Regions(
-        frames[kept],
-        {noise: one[:, kept] for noise, one in disturbed.items()},
-        {
-            noise: overlaps(one[:, kept].reshape(-1, 2, 3)).reshape(len(homographies), -1)
-            for noise, one in draws.items()
-        },
-        detector[kept],
-        keypoints.select(kept),
-    )
+    kept = kept[round_robin(detector[kept])[:limit]]
+    overlap = {
+        noise: overlaps(one[:, kept].reshape(-1, 2, 3)).reshape(len(homographies), -1) for noise, one in draws.items()
+    }
+    jittered = {noise: one[:, kept] for noise, one in jittered.items()}
+    return Regions(frames[kept], jittered, overlap, detector[kept], keypoints.select(kept))
 
 
 def detect_all(image: np.ndarray) -> tuple[Keypoints, np.ndarray]:
-    """Keypoints of all detectors, each detector's strongest first, with one angle a place; and the detector of each."""
+    """Keypoints of all detectors, each detector's strongest first, one per location; and the detector of each."""
     found = (detect(image, upright=True), hessian_blobs(image), harris_corners(image))
     large = [one.select(one.sigma >= SMALLEST_SCALE) for one in found]
     detector = np.repeat(np.arange(len(DETECTORS)), [len(one.xy) for one in large])
-    keypoints = Keypoints(*(np.concatenate(column) for column in zip(*large, strict=True)))
+    keypoints = concatenate(large)
     return keypoints._replace(angle=main_angles(image, keypoints)), detector
 
 
@@ -104,7 +100,7 @@ def region_frames(keypoints: Keypoints) -> np.ndarray:
 
 
 def draw(jitter: Jitter, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Random affine maps (*shape, 2, 3) of the patch's own frame: scaled along its axes, turned, shifted."""
+    """Random affine maps (*shape, 2, 3) of the patch's own frame: scaled along its axes, rotated, shifted."""
     turn = np.deg2rad(rng.uniform(-jitter.turn, jitter.turn, shape))
     scale = 2 ** rng.uniform(-jitter.octaves, jitter.octaves, shape)
     root = 2 ** (rng.uniform(-jitter.shape, jitter.shape, shape) / 2)
@@ -115,34 +111,32 @@ def draw(jitter: Jitter, shape: tuple[int, ...], rng: np.random.Generator) -> np
     return maps
 
 
-def through(frames: np.ndarray, maps: np.ndarray) -> np.ndarray:
-    """Maps (..., N, 2, 3) of the patches' own frames, followed by the frames (N, 2, 3)."""
+def compose(frames: np.ndarray, maps: np.ndarray) -> np.ndarray:
+    """Affine maps (..., N, 2, 3), followed by the frames (N, 2, 3)."""
     result = frames[:, :, :2] @ maps
     result[..., 2] += frames[:, :, 2]
     return result
 
 
 def within(frames: np.ndarray, homography: np.ndarray | None, size: tuple[int, int]) -> np.ndarray:
-    """(N,) bool: the whole patch, carried by the homography, lies in an image of (width, height) and is seen from the front.
+    """(N,) bool: the whole patch, mapped by the homography, lies in an image of (width, height) and is seen from the front.
 
-    A homography is known up to a factor, so that the sign of the depth says nothing by itself: a place is seen from the front
-    where the homography keeps the sense of rotation. A square all in front is carried to the quadrangle of its corners.
+    A homography is known up to a factor, so the sign of w alone means nothing: a point is seen from the front where the
+    homography keeps the orientation. A square that is all in front is mapped to the quadrangle of its corners.
     """
-    places = frames @ CORNERS  # (N, 2, 4)
-    if homography is None:
-        x, y, front = places[:, 0], places[:, 1], np.array(True)
-    else:
-        u, v, depth = (row[0] * places[:, 0] + row[1] * places[:, 1] + row[2] for row in homography)
-        front = depth * np.linalg.det(homography) > 0
-        x, y = u / np.where(front, depth, 1), v / np.where(front, depth, 1)
-    width, height = size
-    return (front & (x >= 0) & (y >= 0) & (x <= width - 1) & (y <= height - 1)).all(axis=1)
+    corners = (frames @ CORNERS).swapaxes(1, 2).reshape(-1, 2)
+    front = np.ones(len(corners), dtype=bool)
+    if homography is not None:
+        corners, w = map_points(homography, corners)
+        front = w * np.linalg.det(homography) > 0
+    inside = front & (corners >= 0).all(axis=1) & (corners <= np.array(size) - 1).all(axis=1)
+    return inside.reshape(-1, 4).all(axis=1)
 
 
 def overlaps(maps: np.ndarray) -> np.ndarray:
     """Intersection over union (N,) of the unit circle and its images under affine maps (N, 2, 3), to half a percent.
 
-    The share of the circle that its image covers is counted in points, spread evenly as the seeds of a sunflower are.
+    Measured by the share of evenly spread points (a sunflower pattern) of the circle that lie in its image.
     """
     number = np.arange(POINTS) + 0.5
     radius, turn = np.sqrt(number / POINTS), np.pi * (1 + 5**0.5) * number
@@ -156,10 +150,10 @@ def overlaps(maps: np.ndarray) -> np.ndarray:
 
 
 def thin(keypoints: Keypoints, rng: np.random.Generator) -> np.ndarray:
-    """Numbers, ascending, of detections no two of which overlap by LARGEST_OVERLAP or more; all others do so with one of them.
+    """Rows, ascending, of detections of which no two overlap by LARGEST_OVERLAP or more.
 
-    A detection is the circle of its scale, before it is magnified to the region that is cut: regions may share more. In random
-    order, each detection that is still there removes those that overlap it.
+    A detection is the circle of its scale, before it is magnified to the region that is cut: regions may overlap more. In
+    random order, each detection that is still there removes those that overlap it.
     """
     order = np.argsort(keypoints.xy[:, 0], kind="stable")
     (x, y), radius = keypoints.xy[order].T, keypoints.sigma[order]
@@ -178,9 +172,8 @@ def thin(keypoints: Keypoints, rng: np.random.Generator) -> np.ndarray:
 def circle_overlap(distance: np.ndarray, radius: np.ndarray, other: float) -> np.ndarray:
     """Intersection over union of circles (N,) with one circle."""
     small, large = np.minimum(radius, other), np.maximum(radius, other)
-    apart = np.clip(
-        distance, np.maximum(large - small, 1e-12 * large), small + large
-    )  # within: one inside of the other
+    # Closer than the difference of the radii, one circle is inside the other.
+    apart = np.clip(distance, np.maximum(large - small, 1e-12 * large), small + large)
     towards_small = (apart**2 + small**2 - large**2) / (2 * apart)
     towards_large = apart - towards_small
     shared = sum(
@@ -190,10 +183,10 @@ def circle_overlap(distance: np.ndarray, radius: np.ndarray, other: float) -> np
     return shared / (np.pi * (small**2 + large**2) - shared)
 
 
-def in_turn(detector: np.ndarray) -> np.ndarray:
+def round_robin(detector: np.ndarray) -> np.ndarray:
     """The order that takes the first of each detector, then the second of each, and so on."""
-    place = np.empty(len(detector), dtype=np.int64)
+    rank = np.empty(len(detector), dtype=np.int64)
     for number in range(len(DETECTORS)):
         own = np.flatnonzero(detector == number)
-        place[own] = np.arange(len(own))
-    return np.lexsort((detector, place))
+        rank[own] = np.arange(len(own))
+    return np.lexsort((detector, rank))
