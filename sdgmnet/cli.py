@@ -137,7 +137,10 @@ def similar(name: str, commands: Mapping[str, Command], program: str) -> str:
     """The end of an error message: commands that start with the name, or are spelt nearly like it, or the way to the list."""
     from difflib import get_close_matches
 
-    near = [one for one in commands if one.startswith(name)] or get_close_matches(name, commands, n=3)
+    near = [one for one in commands if one.startswith(name)]
+    if not near:
+        last_words = {one.split()[-1]: one for one in commands}
+        near = [last_words[word] for word in get_close_matches(name.split()[-1], last_words)]
     return f"; did you mean {' or '.join(near)}?" if near else f"; {program} --help lists all commands."
 
 

@@ -292,33 +292,41 @@ def sampled_means(pairs: Sequence[PairScore]) -> list[float]:
     return [float(np.mean([pair.sampled.mean(k) for pair in pairs])) for k in range(len(SAMPLE_THRESHOLDS))]
 
 
+def summary(pairs: Sequence[PairScore]) -> dict[str, Any]:
+    """Means over pairs, for the tables by kind and for results.json."""
+    errors = [pair.corner_error for pair in pairs]
+    return {
+        "pairs": len(pairs),
+        "mma": measures.mean_accuracy([pair.mutual for pair in pairs]),
+        "matching_score": float(np.mean([pair.mutual.score for pair in pairs])),
+        "matches": float(np.mean([pair.mutual.matches for pair in pairs])),
+        "homography_within": {str(one): measures.share_within(errors, one) for one in ACCURACY_AT},
+        "homography_auc": {str(one): measures.error_auc(errors, one) for one in AUC_TO},
+    }
+
+
 def accuracy_table(results: Results, near: float) -> Table:
-    """A row per descriptor and kind of sequence."""
-    each = [f"MMA {threshold} px" for threshold in PRINTED_MMA]
-    mean = f"MMA {MMA_THRESHOLDS[0]}-{MMA_THRESHOLDS[-1]} px"
+    header = ["descriptor", "sequences", "pairs", *(f"MMA {threshold} px" for threshold in PRINTED_MMA)]
+    header += [f"MMA {MMA_THRESHOLDS[0]}-{MMA_THRESHOLDS[-1]} px", f"M.S. {near:g} px", "matches"]
     rows = []
     for label, pairs in results.items():
         for kind, of_kind in by_kind(pairs).items():
-            scores = [pair.mutual for pair in of_kind]
-            mma = measures.mean_accuracy(scores)
-            numbers = [*(mma[MMA_THRESHOLDS.index(one)] for one in PRINTED_MMA), np.mean(mma)]
-            numbers.append(np.mean([one.score for one in scores]))
-            matches = f"{np.mean([one.matches for one in scores]):.0f}"
-            rows.append([label, kind, str(len(scores)), *(f"{number:.3f}" for number in numbers), matches])
-    return ["descriptor", "sequences", "pairs", *each, mean, f"M.S. {near:g} px", "matches"], rows
+            means = summary(of_kind)
+            mma = [means["mma"][MMA_THRESHOLDS.index(one)] for one in PRINTED_MMA] + [np.mean(means["mma"])]
+            numbers = [f"{number:.3f}" for number in (*mma, means["matching_score"])]
+            rows.append([label, kind, str(len(of_kind)), *numbers, f"{means['matches']:.0f}"])
+    return header, rows
 
 
 def homography_table(results: Results) -> Table:
-    """A row per descriptor and kind of sequence."""
     within, auc = [f"within {one} px" for one in ACCURACY_AT], [f"AUC {one} px" for one in AUC_TO]
     rows = []
     for label, pairs in results.items():
         for kind, of_kind in by_kind(pairs).items():
-            errors = [pair.corner_error for pair in of_kind]
-            numbers = [measures.share_within(errors, one) for one in ACCURACY_AT]
-            numbers += [measures.error_auc(errors, one) for one in AUC_TO]
-            failed = str(int(np.isinf(errors).sum()))
-            rows.append([label, kind, str(len(errors)), *(f"{number:.3f}" for number in numbers), failed])
+            means = summary(of_kind)
+            numbers = [*means["homography_within"].values(), *means["homography_auc"].values()]
+            failed = sum(pair.corner_error == float("inf") for pair in of_kind)
+            rows.append([label, kind, str(len(of_kind)), *(f"{number:.3f}" for number in numbers), str(failed)])
     return ["descriptor", "sequences", "pairs", *within, *auc, "failed"], rows
 
 
@@ -334,23 +342,11 @@ def content(results: Results, left_out: Sequence[str], keypoints: int, near: flo
                 "label": label,
                 "sequences": sequence_scores(pairs),
                 "sampled": sampled_means(pairs),
-                "kinds": {kind: _kind_content(of_kind) for kind, of_kind in by_kind(pairs).items()},
+                "kinds": {kind: summary(of_kind) for kind, of_kind in by_kind(pairs).items()},
                 "pairs": [_pair_content(pair) for pair in pairs],
             }
             for label, pairs in results.items()
         ],
-    }
-
-
-def _kind_content(pairs: Sequence[PairScore]) -> dict[str, Any]:
-    errors = [pair.corner_error for pair in pairs]
-    return {
-        "pairs": len(pairs),
-        "mma": measures.mean_accuracy([pair.mutual for pair in pairs]),
-        "matching_score": float(np.mean([pair.mutual.score for pair in pairs])),
-        "matches": float(np.mean([pair.mutual.matches for pair in pairs])),
-        "homography_within": {str(one): measures.share_within(errors, one) for one in ACCURACY_AT},
-        "homography_auc": {str(one): measures.error_auc(errors, one) for one in AUC_TO},
     }
 
 

@@ -1,4 +1,4 @@
-"""The demo's first part; its training has the tests of training."""
+"""The first part of the demo; training has its own tests."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from sdgmnet.commands.demo import match_motorcycle
 def test_the_motorcycle_is_matched_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     match_motorcycle(tmp_path / "demo")
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    right = {row[1]: int(row[5]) for row in rows if len(row) > 6 and row[1].endswith(("SIFT", "Net"))}
-    assert right["SDGMNet"] > right["RootSIFT"] > right["SIFT"] > 500
+    correct = {row[1]: int(row[5]) for row in rows if len(row) > 6 and row[1].endswith(("SIFT", "Net"))}
+    assert correct["SDGMNet"] > correct["RootSIFT"] > correct["SIFT"] > 500
     for name in ("matches.png", "matches_sift.png"):
         assert cv2.imread(str(tmp_path / "demo" / name)).shape[1] > 1000
