@@ -57,7 +57,7 @@ class Arguments:
     keypoints: int = matching.KEYPOINTS
     """Maximum number of keypoints per image, strongest first. Fig. 5 takes all, as the paper does."""
     near: float = matching.NEAR
-    """Pixels within which a location is correct, for the matching scores."""
+    """Maximum error of a correct match in pixels, for the matching scores."""
     compact: Flag = False
     """Evaluate also the compact forms: uint8, and PCA to 64 dimensions in uint8, fitted to the embedded demo images."""
     out: OptionalOut = None
