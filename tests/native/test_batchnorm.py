@@ -19,9 +19,7 @@ from sdgmnet.training.engine import build_trunk
 from sdgmnet.training.run import evaluate, start
 from sdgmnet.training.step import dropout_masks, encode_sides
 from tests.conftest import blob_patches
-from tests.native.test_trunk import older_processor
 
-__all__ = ["older_processor"]
 pytestmark = pytest.mark.skipif(library() is None, reason="needs a C++ compiler")
 
 

@@ -6,6 +6,8 @@ import pytest
 from sdgmnet.errors import InputError
 from sdgmnet.native import build
 
+needs_compiler = pytest.mark.skipif(build.compiler() is None, reason="needs a C++ compiler")
+
 
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -13,8 +15,8 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "sdgmnet"
 
 
-@pytest.mark.skipif(build.compiler() is None, reason="needs a C++ compiler")
-def test_built_once_and_kept(empty_cache: Path) -> None:
+@needs_compiler
+def test_compiled_once(empty_cache: Path) -> None:
     built = build.build()
     assert built.parent == empty_cache
     stamp = built.stat().st_mtime_ns
@@ -23,7 +25,7 @@ def test_built_once_and_kept(empty_cache: Path) -> None:
     assert list(empty_cache.iterdir()) == [built]
 
 
-@pytest.mark.skipif(build.compiler() is None, reason="needs a C++ compiler")
+@needs_compiler
 def test_code_that_others_could_have_written_is_not_loaded(
     empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -33,7 +35,7 @@ def test_code_that_others_could_have_written_is_not_loaded(
     assert (tmp_path / "elsewhere") in build.build().parents
 
 
-def test_without_a_compiler_it_is_said(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_compiler(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(InputError, match="install g\\+\\+ or clang\\+\\+"):
@@ -53,15 +55,15 @@ def test_a_compiler_that_fails_is_quoted(
     assert not any(empty_cache.iterdir())
 
 
-@pytest.mark.skipif(build.compiler() is None, reason="needs a C++ compiler")
-def test_a_cache_that_cannot_be_written_is_gone_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@needs_compiler
+def test_a_cache_that_cannot_be_written_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
     assert (tmp_path / "elsewhere") in build.build().parents
 
 
-@pytest.mark.skipif(build.compiler() is None, reason="needs a C++ compiler")
+@needs_compiler
 def test_a_user_without_a_home_gets_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
@@ -72,7 +74,7 @@ def test_a_user_without_a_home_gets_a_temporary_folder(tmp_path: Path, monkeypat
     assert tmp_path in build.build().parents
 
 
-@pytest.mark.skipif(build.compiler() is None, reason="needs a C++ compiler")
+@needs_compiler
 def test_a_folder_that_others_can_write_to_is_not_used(
     empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,9 +87,8 @@ def test_a_folder_that_others_can_write_to_is_not_used(
         build.build()
 
 
+@needs_compiler
 def test_a_damaged_library_is_built_again(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if build.compiler() is None:
-        pytest.skip("needs a C++ compiler")
     build.build().write_bytes(b"cut off")
     build._load.cache_clear()
     try:

@@ -1,10 +1,7 @@
 """trunk.cpp against the encoder's own layers in float64: values, gradients, threads, determinism, awkward numbers."""
 
 import copy
-import ctypes
-import platform
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +10,7 @@ from torch import Tensor
 from sdgmnet.encoders import SDGMNet
 from sdgmnet.engine import describe_patches
 from sdgmnet.errors import InputError
-from sdgmnet.native import build, trunk
+from sdgmnet.native import trunk
 from sdgmnet.native.build import library
 
 pytestmark = pytest.mark.skipif(library() is None, reason="needs a C++ compiler")
@@ -30,19 +27,6 @@ def encoder() -> SDGMNet:
         made.input[0].gamma.fill_(1.3)
         made.input[1].tau.fill_(0.4)  # some pixels below, some above
     return made
-
-
-@pytest.fixture(params=["x86-64", "haswell"])
-def older_processor(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same source for processors with shorter vectors."""
-    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    if platform.machine() != "x86_64" or (request.param == "haswell" and not (" avx2 " in flags and " fma " in flags)):
-        pytest.skip(f"this machine cannot run code for {request.param}")
-    monkeypatch.setattr(build, "FLAGS", tuple(flag.replace("native", request.param) for flag in build.FLAGS))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    loaded = build._declare(ctypes.CDLL(str(build.build())))
-    monkeypatch.setattr(trunk, "library", lambda: loaded)
-    assert loaded.sdgmnet_lanes() == {"x86-64": 4, "haswell": 8}[request.param]
 
 
 def plain_maps(encoder: SDGMNet, patches: Tensor) -> Tensor:
@@ -217,7 +201,7 @@ def test_only_what_it_was_written_for(encoder: SDGMNet) -> None:
     ],
 )
 def test_patches_it_cannot_take_are_refused(encoder: SDGMNet, patches: Tensor) -> None:
-    with pytest.raises(InputError, match="use the engine eager"):
+    with pytest.raises(InputError, match="eager"):
         trunk.maps(encoder, patches)
 
 

@@ -1,0 +1,19 @@
+import platform
+from pathlib import Path
+
+import pytest
+
+from sdgmnet.native import build, trunk
+
+
+@pytest.fixture(params=["x86-64", "haswell"])
+def older_processor(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same source for processors with shorter vectors."""
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    if platform.machine() != "x86_64" or (request.param == "haswell" and not (" avx2 " in flags and " fma " in flags)):
+        pytest.skip(f"this machine cannot run code for {request.param}")
+    monkeypatch.setattr(build, "FLAGS", tuple(flag.replace("native", request.param) for flag in build.FLAGS))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    loaded = build._open(build.build())
+    monkeypatch.setattr(trunk, "library", lambda: loaded)
+    assert loaded.sdgmnet_lanes() == {"x86-64": 4, "haswell": 8}[request.param]
