@@ -166,11 +166,11 @@ def test_ranks_describe_what_one_process_does(folder: Path, monkeypatch: pytest.
     assert main(["describe", "blobs", "-o", "alone.npy"]) == 0
     codes, out, errors = zip(*run_ranks(2, describe_all, str(folder)), strict=True)
     assert codes == ([0, 0, 2, 2, 2], [0, 0, 2, 2, 2])
-    assert out[0].count("5 images described") == 1 and out[0].count("1 left out") == 1 and out[1] == ""
+    assert out[0].count("5 images described") == 1 and out[0].count("1 skipped") == 1 and out[1] == ""
     said = "".join(errors)
     assert said.count("broken.png") == 1
     assert said.count("exists already") == 1 and said.count("nothing does not exist") == 1
-    assert said.count("'nonsense' is no descriptor") == 1
+    assert said.count("'nonsense' is not a descriptor") == 1
     assert_same_features(Path("alone.h5"), Path("ranks.h5"))
     assert Path("alone.npy").read_bytes() == Path("ranks.npy").read_bytes()
     assert np.load("ranks.npy").shape == (180, 128)

@@ -1,5 +1,6 @@
-"""SIFT and RootSIFT on patches."""
+"""SIFT and RootSIFT, of patches and at keypoints."""
 
+import re
 from collections.abc import Callable
 
 import cv2
@@ -16,15 +17,16 @@ Describe = Callable[[np.ndarray], np.ndarray]
 
 @pytest.fixture(scope="module")
 def patches() -> np.ndarray:
-    """Smooth random images with grey levels 60 to 120, so that there is room to change the lighting."""
+    """Smooth random images with gray levels 60 to 120, so that there is room to change the lighting."""
     rng = np.random.default_rng(0)
-    pictures = np.stack([cv2.GaussianBlur(rng.normal(size=(64, 64)), (0, 0), 3) for _ in range(12)])
-    low, high = pictures.min(axis=(1, 2), keepdims=True), pictures.max(axis=(1, 2), keepdims=True)
-    return np.rint(60 + 60 * (pictures - low) / (high - low)).astype(np.uint8)
+    images = np.stack([cv2.GaussianBlur(rng.normal(size=(64, 64)), (0, 0), 3) for _ in range(12)])
+    low, high = images.min(axis=(1, 2), keepdims=True), images.max(axis=(1, 2), keepdims=True)
+    return np.rint(60 + 60 * (images - low) / (high - low)).astype(np.uint8)
 
 
 @BOTH
 def test_descriptors_have_unit_length(describe: Describe, patches: np.ndarray) -> None:
+    assert describe(patches[:0]).shape == (0, 128)
     descriptors = describe(patches)
     assert descriptors.shape == (12, 128) and descriptors.dtype == np.float32
     assert np.allclose(np.linalg.norm(descriptors, axis=1), 1, atol=1e-5)
@@ -35,17 +37,6 @@ def test_rootsift_is_the_root_of_sift_over_its_sum(patches: np.ndarray) -> None:
     for plain, root in zip(sift(patches), rootsift(patches), strict=True):
         total = sum(float(value) for value in plain)
         assert np.allclose(root, [np.sqrt(float(value) / total) for value in plain], atol=1e-6)
-
-
-def test_each_cell_describes_its_own_part_of_the_patch() -> None:
-    """Only the top left quarter has an edge: in the 4 x 4 grid of 8 directions nothing answers in the far cells."""
-    patch = np.full((1, 64, 64), 100, dtype=np.uint8)
-    patch[0, :24, 8:16] = 200
-    cells = sift(patch).reshape(4, 4, 8)
-    energy = (cells**2).sum(axis=2)
-    near = energy[:2, :2].sum()
-    assert near > 0.9
-    assert energy[3].sum() < 1e-6 and energy[:, 3].sum() < 1e-6
 
 
 @pytest.mark.parametrize(("row", "column"), [(0, 0), (0, 3), (1, 2), (2, 1), (3, 0), (3, 3)])
@@ -94,35 +85,14 @@ def test_constant_patch_is_finite(describe: Describe, level: int, patches: np.nd
 
 
 @BOTH
-def test_no_patches(describe: Describe) -> None:
-    descriptors = describe(np.empty((0, 64, 64), dtype=np.uint8))
-    assert descriptors.shape == (0, 128) and descriptors.dtype == np.float32
-
-
-@BOTH
-def test_patches_are_not_changed(describe: Describe, patches: np.ndarray) -> None:
-    read_only = patches.copy()
-    read_only.setflags(write=False)
-    describe(read_only)
-    assert np.array_equal(read_only, patches)
-
-
-@BOTH
 @pytest.mark.parametrize(
     "wrong",
-    [np.zeros((2, 64, 64)), np.zeros((2, 64, 64), dtype=np.int64), np.zeros((64, 64), dtype=np.uint8)],
-    ids=["float", "int64", "2-D"],
+    [np.zeros((2, 64, 64)), np.zeros((64, 64), dtype=np.uint8), np.zeros((2, 64, 32), dtype=np.uint8)],
+    ids=["float", "2-D", "oblong"],
 )
 def test_wrong_kinds_are_refused(describe: Describe, wrong: np.ndarray) -> None:
-    with pytest.raises(InputError, match="uint8") as caught:
+    with pytest.raises(InputError, match=re.escape(f"{wrong.dtype} {wrong.shape}")):
         describe(wrong)
-    assert str(wrong.dtype) in str(caught.value) and str(wrong.shape) in str(caught.value)
-
-
-@BOTH
-def test_oblong_patches_are_refused(describe: Describe) -> None:
-    with pytest.raises(InputError, match="side"):
-        describe(np.zeros((2, 64, 32), dtype=np.uint8))
 
 
 def test_sift_of_an_image_is_opencvs_own() -> None:
