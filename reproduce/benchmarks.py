@@ -1,303 +1,391 @@
-"""`python -m reproduce fig4`, `fig5` and `table5`: the benchmarks, run once and reused, beside the paper's numbers."""
+"""`python -m reproduce fig4 | fig5 | table5`: the benchmarks, run once and reused, next to the paper's numbers."""
 
 import hashlib
-import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
-from sdgmnet.paper import table5 as paper_table5
+from tyro.conf import Positional, arg
 
-from reproduce import hpatches_table
-from reproduce.output import print_written, require_folder
-from sdgmnet.benchmarks.hpatches import Row
-from sdgmnet.benchmarks.reconstruction import COLMAP, Detector
-from sdgmnet.commands import evaluate_hpatches as hpatches
-from sdgmnet.commands import evaluate_matching as matching
-from sdgmnet.commands import evaluate_reconstruction
+from reproduce.output import OutputArguments
+from reproduce.published import HARDNET_REPOSITORY, HPATCHES_ARTICLE, HPATCHES_DIFFERENCES
+from sdgmnet.benchmarks import hpatches, matching, reconstruction
+from sdgmnet.benchmarks.hpatches import TASKS, Row, gap, headline
+from sdgmnet.benchmarks.published import Published, published
+from sdgmnet.benchmarks.reconstruction import COLMAP, BenchmarkOptions, Detector
 from sdgmnet.data.hpatches.tasks import PAIRS
-from sdgmnet.descriptors import descriptor_fingerprint, split_label
+from sdgmnet.descriptors import COMPARED, descriptor_fingerprint, load_descriptors, split_label
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import IMAGE_SUFFIXES
-from sdgmnet.plots import draw_fig4, draw_reconstruction
-from sdgmnet.report import Out, markdown, print_aside, print_table
+from sdgmnet.plots import draw_fig4, draw_fig5, draw_reconstruction, image_pair, method_of
+from sdgmnet.report import Flag, Section, print_aside, progress_bars, sections_markdown
 from sdgmnet.storage import read_json, reason_of, write_json, write_text
 
+Table = tuple[list[str], list[list[str]]]
+Results = dict[str, Any]  # of a benchmark, as results.json has them
+FIG5_ROWS = 5
+DEFAULT = BenchmarkOptions()
 
-@dataclass(frozen=True)
-class Fig4Arguments:
-    """Fig. 4: HPatches' three tasks, with what has been published beside them.
 
-        python -m reproduce fig4 SIFT=sift RootSIFT=rootsift sdgmnet --root hpatches-release -o fig4
-
-    Runs sdgmnet evaluate hpatches, or reuses what -o holds of the same descriptors, options and data. From results that are
-    there already:
-
-        python -m reproduce fig4 --results results -o fig4
-    """
-
-    out: Out
-    """Folder for fig4.png, fig4.pdf, fig4.md, fig4.json, and all that the benchmark writes."""
-    contenders: tyro.conf.Positional[tuple[str, ...]] = ()
-    """What to compare: [label=]sift | rootsift | sdgmnet | FILE.safetensors | RUN_FOLDER | tfeat:FILE | CSV_FOLDER ..."""
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkArguments(OutputArguments):
+    descriptors: Annotated[Positional[tuple[str, ...]], arg(metavar="DESCRIPTOR ...", help=COMPARED)] = ()
     root: Path | None = None
-    """Folder of sequences, each with ref.png, e1.png ... t5.png."""
-    split: str = "a"
-    """Official split, or all sequences that are there."""
-    tasks: Path | None = None
-    """Folder of official task files."""
-    pairs: int = PAIRS
-    """Pairs to draw for each cell of verification where no files are given."""
-    results: Path | None = None
-    """Folder that sdgmnet evaluate hpatches -o has written: nothing is run."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Print JSON instead of tables."""
+    """Folder of the benchmark's data."""
+
+    def run_once(
+        self, title: str, options: dict[str, Any], run: Callable[[Path], tuple[Results, Sequence[Section]]]
+    ) -> Results:
+        """Results of the same benchmark run earlier into -o, otherwise of `run(root)`, written as results.json and table.md."""
+        self.require_folder()
+        if not self.descriptors:
+            raise InputError("name at least one descriptor.")
+        if self.root is None or not self.root.is_dir():
+            raise InputError("--root must be the folder of the benchmark's data.")
+        plan = {
+            "descriptors": [[split_label(text)[0], fingerprint_of(text)] for text in self.descriptors],
+            "options": options,
+            "data": data_fingerprint(self.root),
+        }
+        kept = self.out / "plan.json"
+        if kept.exists() and (self.out / "results.json").exists() and read_json(kept) == plan:
+            print_aside(f"{title}: {self.out} has results of the same descriptors, options and data; nothing is run.")
+            return read_results(self.out)
+        print_aside(f"{title}: {len(self.descriptors)} descriptors on {self.root} ({extent(self.root)}).")
+        kept.unlink(missing_ok=True)
+        results, sections = run(self.root)
+        write_json(self.out / "results.json", results)
+        write_text(self.out / "table.md", sections_markdown(sections))
+        write_json(kept, plan)
+        return read_results(self.out)
 
 
-def fig4(words: list[str]) -> None:
-    arguments = tyro.cli(Fig4Arguments, prog="python -m reproduce fig4", args=words)
-    more = ["--split", arguments.split, "--pairs", str(arguments.pairs)]
-    more += [] if arguments.tasks is None else ["--tasks", str(arguments.tasks)]
-    results = run_or_reuse("Fig. 4: HPatches", hpatches.main, arguments, more)
-    with results_by("evaluate hpatches", arguments.results or arguments.out):
-        lines, note = lines_of(results), note_of(results)
-        body, stated = hpatches_table.table(lines), hpatches_table.differences(lines)
-        for kind in ("png", "pdf"):
-            draw_fig4(lines, arguments.out / f"fig4.{kind}", note)
-    difference_header = ("difference of mAP in points", "measured", "the paper, split a")
-    told = (
-        f"HPatches, mAP in %. {note}. Published values are of the full set; the paper's Fig. 4 prints no numbers.\n\n"
-    )
-    tables = markdown(hpatches_table.HEADER, body) + "\n" + markdown(difference_header, stated)
-    write_text(arguments.out / "fig4.md", told + tables)
-    everything = {"note": note, "header": hpatches_table.HEADER, "table": body, "differences": stated}
-    write_json(arguments.out / "fig4.json", everything)
-    if arguments.json:
-        print(json.dumps(everything, indent=2))
-    else:
-        print_table(hpatches_table.HEADER[:7], [row[:7] for row in body], "HPatches, mAP in %")
-        print_table(difference_header, stated)
-    print_written(arguments.out, ("fig4.md", "fig4.json", "fig4.png", "fig4.pdf"))
-
-
-def lines_of(results: dict[str, Any]) -> list[tuple[str, list[Row]]]:
-    return [(line["label"], [Row(**row) for row in line["rows"]]) for line in results["lines"]]
-
-
-@contextmanager
-def results_by(command: str, folder: Path) -> Iterator[None]:
-    """A sentence where results that were given are not what the command writes, however that shows."""
-    try:
-        yield
-    except InputError:
-        raise
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{folder} holds no results of sdgmnet {command} ({reason_of(error)}).") from error
-
-
-def note_of(results: dict[str, Any]) -> str:
-    there, of = len(results["sequences"]), results["of"]
-    return (
-        f"split {results['split']}, {there} of {of} sequences, {results['patches']} patches a type; verification: "
-        f"{results['tasks']['verification']}; retrieval: {results['tasks']['retrieval']}, {results['queries']} queries, "
-        f"{results['distractors']} distractors"
-    )
-
-
-@dataclass(frozen=True)
-class Fig5Arguments:
-    """Fig. 5: matches of the hardest pairs of raw images, 200 random keypoints against all.
-
-        python -m reproduce fig5 SIFT=sift HardNet=kornia:HardNet sdgmnet --root hpatches-sequences-release -o fig5
-
-    Runs sdgmnet evaluate matching, or reuses what -o holds of the same descriptors, options and data. The paper prints no
-    numbers with this figure; how many matches are correct stands in fig5.md.
-    """
-
-    contenders: tyro.conf.Positional[tuple[str, ...]]
-    """What to compare: [label=]sift | rootsift | sdgmnet | FILE.safetensors | RUN_FOLDER | tfeat:FILE ..."""
-    out: Out
-    """Folder for fig5.png, fig5.pdf, fig5.md, fig5.json, and all that the benchmark writes."""
-    root: Path
-    """Folder of sequences: 1.png ... 6.png and H_1_2 ... H_1_6 each."""
-    sequences: tuple[str, ...] = ()
-    """Names of the sequences to use; all where none is given."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Print JSON instead of tables."""
-
-
-def fig5(words: list[str]) -> None:
-    arguments = tyro.cli(Fig5Arguments, prog="python -m reproduce fig5", args=words)
-    more = ["--sequences", *arguments.sequences] if arguments.sequences else []
-    results = run_or_reuse("Fig. 5: matching of images", matching.main, arguments, more, needs=("fig5.pdf",))
-    with results_by("evaluate matching", arguments.out):
-        _write_fig5(results, arguments)
-
-
-def _write_fig5(results: dict[str, Any], arguments: Fig5Arguments) -> None:
-    near = [f"{one:g} px" for one in results["sampled"]["near"]]
-    rows = [[line["label"], *(f"{value:.1f}" for value in line["sampled"])] for line in results["lines"]]
-    header = ("descriptor", *(f"correct within {one}" for one in near))
-    drawn, draws = results["sampled"]["drawn"], results["sampled"]["draws"]
-    pairs = results["lines"][0]["pairs"]
-    names = list(dict.fromkeys(pair["sequence"] for pair in pairs))
-    which = f": {', '.join(names)}" if len(names) <= 10 else ""
-    caption = (
-        f"Correct nearest neighbours of {drawn} random keypoints, mean over {len(pairs)} pairs of {len(names)} "
-        f"sequences{which}; {draws} draws of each."
-    )
-    write_text(arguments.out / "fig5.md", f"{caption}\n\n{markdown(header, rows)}")
-    everything = {"caption": caption, "header": header, "table": rows}
-    write_json(arguments.out / "fig5.json", everything)
-    if arguments.json:
-        print(json.dumps(everything, indent=2))
-    else:
-        print_table(header, rows, "Fig. 5")
-    print_written(arguments.out, ("fig5.md", "fig5.json", "fig5.png", "fig5.pdf"))
-
-
-@dataclass(frozen=True)
-class Table5Arguments:
-    """Table 5: what COLMAP reconstructs from each descriptor's matches, the paper's methods in columns beside.
-
-        python -m reproduce table5 SIFT=sift sdgmnet --root sets -o table5
-
-    Runs sdgmnet evaluate reconstruction (which goes on where it was stopped), or reuses what -o holds of the same descriptors,
-    options and data. From results that are there already:
-
-        python -m reproduce table5 --results results -o table5
-    """
-
-    out: Out
-    """Folder for table5.md, table5.json, table5.png, table5.pdf, and all that the benchmark writes."""
-    contenders: tyro.conf.Positional[tuple[str, ...]] = ()
-    """What to compare: [label=]sift | rootsift | sdgmnet | tfeat:FILE | FILE.safetensors | RUN_FOLDER | colmap ..."""
-    root: Path | None = None
-    """Folder of sets of photos, or a set."""
-    sets: tuple[str, ...] = ()
-    """Names of the sets to use; all where none is given."""
-    detector: Detector = evaluate_reconstruction.DEFAULT.detector
-    """Whose keypoints all descriptors describe: COLMAP's or OpenCV's."""
-    dense: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Also dense points."""
-    threads: int = evaluate_reconstruction.DEFAULT.threads
-    """Threads to work with."""
-    results: Path | None = None
-    """Folder that sdgmnet evaluate reconstruction -o has written, whole or in part: nothing is run."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Print JSON instead of tables."""
-
-
-def table5(words: list[str]) -> None:
-    arguments = tyro.cli(Table5Arguments, prog="python -m reproduce table5", args=words)
-    more = ["--detector", arguments.detector, "--threads", str(arguments.threads)]
-    more += ["--dense"] * arguments.dense + (["--sets", *arguments.sets] if arguments.sets else [])
-    results = run_or_reuse("Table 5: reconstruction", evaluate_reconstruction.main, arguments, more, summaries)
-    with results_by("evaluate reconstruction", arguments.results or arguments.out):
-        _write_table5(results, arguments)
-
-
-def _write_table5(results: dict[str, Any], arguments: Table5Arguments) -> None:
-    rows = [row for row in results.get("rows", ()) if not arguments.sets or row["set"] in arguments.sets]
-    if not rows or "track_length" not in rows[0]:
-        raise InputError(f"{arguments.results or arguments.out} holds no results of sdgmnet evaluate reconstruction.")
-    header, body = paper_table5.table(rows)
-    detector = results.get("options", {}).get("detector")  # what is not finished does not tell
-    keypoints = "" if detector is None else f" All describe the keypoints of {detector}'s detector."
-    told = f"Measured, and the paper's Table 5 for sets of the benchmark.{keypoints} Dense points are of different engines."
-    everything = {"caption": told, "header": header, "table": body, "rows": rows}
-    write_text(arguments.out / "table5.md", f"{told}\n\n{markdown(header, body)}")
-    write_json(arguments.out / "table5.json", everything)
-    if arguments.json:
-        print(json.dumps(everything, indent=2))
-    else:
-        print_table(header, body, "Table 5")
-    for kind in ("png", "pdf"):
-        draw_reconstruction(rows, arguments.out / f"table5.{kind}")
-    print_written(arguments.out, ("table5.md", "table5.json", "table5.png", "table5.pdf"))
-
-
-def summaries(folder: Path) -> dict[str, Any]:
-    """What an unfinished benchmark has so far: SET/LABEL/summary.json."""
-    found = sorted(folder.glob("*/*/summary.json"), key=lambda path: (path.parts[-3], path.stat().st_mtime))
-    return {"rows": [read_json(path) for path in found]}
-
-
-def run_or_reuse(
-    what: str,
-    run: Callable[[list[str]], None],
-    arguments: Any,
-    more: Sequence[str],
-    unfinished: Callable[[Path], dict[str, Any]] | None = None,
-    needs: Sequence[str] = (),
-) -> dict[str, Any]:
-    """results.json of a folder that was given, of the same benchmark run earlier into -o, or of running it now."""
-    require_folder(arguments.out)
-    given: Path | None = getattr(arguments, "results", None)
-    if given is not None:
-        if not given.is_dir():
-            raise InputError(f"{given} is not a folder: give the folder that the benchmark has written.")
-        if unfinished is not None and not (given / "results.json").exists():
-            print_aside(f"{what}: from what {given} holds so far; seconds.")
-            return unfinished(given)
-        print_aside(f"{what}: from {given}/results.json; seconds.")
-        return results_of(given)
-    if not arguments.contenders:
-        raise InputError("name at least one descriptor, or a folder of results with --results.")
-    if arguments.root is None or not arguments.root.is_dir():
-        raise InputError("--root must name the benchmark's folder, or --results a folder of results.")
-    plan = {
-        "contenders": [[split_label(text)[0], identity_of(text)] for text in arguments.contenders],
-        "options": list(more),
-        "data": fingerprint(arguments.root),
-    }
-    kept, out = arguments.out / "plan.json", arguments.out
-    if kept.exists() and read_json(kept) == plan and all((out / name).exists() for name in ("results.json", *needs)):
-        print_aside(f"{what}: the same descriptors, options and data are in {out} already; nothing is run.")
-        return results_of(out)
-    print_aside(
-        f"Plan: {what}, {len(arguments.contenders)} descriptors on {arguments.root} ({extent(arguments.root)}); nothing is "
-        "trained, and the bars below tell how long it takes."
-    )
-    kept.unlink(missing_ok=True)
-    with redirect_stdout(sys.stderr) if arguments.json else nullcontext():
-        run([*arguments.contenders, "--root", str(arguments.root), *more, "-o", str(out)])
-    write_json(kept, plan)
-    return results_of(out)
-
-
-def extent(root: Path) -> str:
-    """How much there is to work on."""
-    files = [one for one in root.rglob("*") if one.suffix.lower() in IMAGE_SUFFIXES]
-    folders = len({one.parent for one in files})
-    return f"{len(files)} image{'s' if len(files) != 1 else ''} in {folders} folder{'s' if folders != 1 else ''}"
-
-
-def results_of(folder: Path) -> dict[str, Any]:
+def read_results(folder: Path) -> Results:
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder: give the folder that the benchmark wrote.")
     results = read_json(folder / "results.json")
     if not isinstance(results, dict):
         raise InputError(f"{folder}/results.json is not of this benchmark.")
     return results
 
 
-def identity_of(text: str) -> str:
-    """A descriptor and its weights; folders of files by their path."""
+@contextmanager
+def results_of(command: str, folder: Path) -> Iterator[None]:
+    """InputError if the content of results.json is not what the command writes."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{folder} has no results of sdgmnet {command} ({reason_of(error)}).") from error
+
+
+def extent(root: Path) -> str:
+    files = [one for one in root.rglob("*") if one.suffix.lower() in IMAGE_SUFFIXES]
+    folders = len({one.parent for one in files})
+    return f"{len(files)} image{'s' if len(files) != 1 else ''} in {folders} folder{'s' if folders != 1 else ''}"
+
+
+def fingerprint_of(text: str) -> str:
+    """Of a descriptor and its weights; folders of descriptor files by their path."""
     spec = split_label(text)[1]
+    is_files = Path(spec).is_dir() and not (Path(spec) / "config.json").exists()
+    return spec if spec == COLMAP or is_files else descriptor_fingerprint(text)
+
+
+def data_fingerprint(root: Path) -> str:
+    """Of names, sizes and times of all files."""
+    digest = hashlib.sha256()
+    for path in sorted(one for one in root.rglob("*") if one.is_file()):
+        state = path.stat()
+        digest.update(f"{path.relative_to(root)} {state.st_size} {state.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:12]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fig4Arguments(BenchmarkArguments):
+    """Fig. 4: HPatches' three tasks, next to what has been published.
+
+        python -m reproduce fig4 SIFT=sift RootSIFT=rootsift sdgmnet --root hpatches-release -o fig4
+
+    Results of the same descriptors, options and data in -o are reused. From results of sdgmnet evaluate hpatches:
+
+        python -m reproduce fig4 --results results -o fig4
+    """
+
+    root: Path | None = None
+    """Folder of sequences, each with ref.png, e1.png ... t5.png."""
+    split: Literal["a", "b", "c", "full", "illum", "view", "all"] = "a"
+    """Official split, or all sequences in the folder."""
+    tasks: Path | None = None
+    """Folder of official task files."""
+    pairs: int = PAIRS
+    """Verification pairs to draw per cell without official files."""
+    results: Path | None = None
+    """Folder that sdgmnet evaluate hpatches -o wrote: nothing is run."""
+
+
+def fig4(words: list[str]) -> None:
+    arguments = tyro.cli(Fig4Arguments, prog="python -m reproduce fig4", args=words)
+    if arguments.results is not None:
+        arguments.require_folder()
+        results = read_results(arguments.results)
+    else:
+        options = {"split": arguments.split, "tasks": str(arguments.tasks), "pairs": arguments.pairs}
+        results = arguments.run_once("Fig. 4, HPatches", options, partial(run_hpatches, arguments))
+    with results_of("evaluate hpatches", arguments.results or arguments.out):
+        lines = [(line["label"], [Row(**row) for row in line["rows"]]) for line in results["lines"]]
+        note, measured = hpatches_note(results), measured_table(lines)
+        published_maps, differences = published_table(lines), difference_table(lines)
+    caption = f"{note}. Published values are of the full set; the paper's Fig. 4 prints no numbers."
+    sections = [
+        Section("Fig. 4: HPatches, mAP in %", caption, *measured),
+        Section("Published mAP in %, full set", "", *published_maps),
+        Section("Differences stated in the paper", "", *differences),
+    ]
+    content = {
+        "note": note,
+        "header": [*measured[0], *published_maps[0][1:]],
+        "table": [[*ours, *theirs[1:]] for ours, theirs in zip(measured[1], published_maps[1], strict=True)],
+        "differences": differences[1],
+    }
+    arguments.deliver("fig4", content, sections, partial(both_kinds, partial(draw_fig4, lines, note=note)), latest=False)
+
+
+def both_kinds(draw: Callable[..., None], stem: Path) -> list[Path]:
+    paths = [Path(f"{stem}.{kind}") for kind in ("png", "pdf")]
+    for path in paths:
+        draw(path=path)
+    return paths
+
+
+def run_hpatches(arguments: Fig4Arguments, root: Path) -> tuple[Results, Sequence[Section]]:
+    with progress_bars() as on_progress:
+        report = hpatches.compare(
+            load_descriptors(arguments.descriptors),
+            root,
+            fingerprints=[descriptor_fingerprint(text) for text in arguments.descriptors],
+            split=arguments.split,
+            tasks=arguments.tasks,
+            cache=arguments.out / "cache",
+            pairs=arguments.pairs,
+            on_progress=on_progress,
+        )
+    for sentence in hpatches.remarks(report):
+        print_aside(sentence)
+    return hpatches.content(report), hpatches.sections(report)
+
+
+def hpatches_note(results: Results) -> str:
     return (
-        spec
-        if spec == COLMAP or (Path(spec).is_dir() and not (Path(spec) / "config.json").exists())
-        else descriptor_fingerprint(text)
+        f"split {results['split']}, {len(results['sequences'])} of {results['of']} sequences, {results['patches']} patches per "
+        f"type; verification: {results['tasks']['verification']}; retrieval: {results['tasks']['retrieval']}, "
+        f"{results['queries']} queries, {results['distractors']} distractors"
     )
 
 
-def fingerprint(root: Path) -> str:
-    """Names, sizes and times of all files below: changed data are not taken for the same."""
-    told = hashlib.sha256()
-    for path in sorted(one for one in root.rglob("*") if one.is_file()):
-        state = path.stat()
-        told.update(f"{path.relative_to(root)} {state.st_size} {state.st_mtime_ns}\n".encode())
-    return told.hexdigest()[:12]
+def measured_table(lines: Sequence[tuple[str, list[Row]]]) -> Table:
+    def percent(value: float | None) -> str:
+        return "-" if value is None else f"{100 * value:.2f}"
+
+    body = [
+        [label, *(percent(headline(rows, task)) for task in TASKS), *(percent(gap(rows, task)) for task in TASKS)]
+        for label, rows in lines
+    ]
+    return ["descriptor", *TASKS, *(f"ΔmAP {task}" for task in TASKS)], body
+
+
+def published_table(lines: Sequence[tuple[str, list[Row]]]) -> Table:
+    body = []
+    for label, _ in lines:
+        method = method_of(label) or ""
+        body.append([label, *HPATCHES_ARTICLE.get(method, ("",) * 3), *HARDNET_REPOSITORY.get(method, ("",) * 2)])
+    article = (f"article, full set: {task}" for task in TASKS)
+    repository = (f"HardNet's repository, full set: {task}" for task in TASKS[1:])
+    return ["descriptor", *article, *repository], body
+
+
+def difference_table(lines: Sequence[tuple[str, list[Row]]]) -> Table:
+    """The differences that the paper's text states, and those of the first descriptors of these methods."""
+    of_method = {method_of(label): rows for label, rows in reversed(lines)}
+    body = []
+    for task, better, worse, stated in HPATCHES_DIFFERENCES:
+        first, second = (headline(of_method[name], task) if name in of_method else None for name in (better, worse))
+        ours = "-" if first is None or second is None else f"{100 * (first - second):+.2f}"
+        body.append([f"{task}: {better} - {worse}", ours, f"{stated:+.2f}"])
+    return ["difference of mAP in points", "measured", "the paper, split a"], body
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fig5Arguments(BenchmarkArguments):
+    """Fig. 5: matches of the hardest pairs of raw images, 200 random keypoints against all.
+
+        python -m reproduce fig5 SIFT=sift HardNet=kornia:HardNet sdgmnet --root hpatches-sequences-release -o fig5
+
+    Results of the same descriptors, options and data in -o are reused. The paper prints no numbers with this figure; fig5.md has
+    the number of correct matches.
+    """
+
+    root: Path | None = None
+    """Folder of sequences: 1.png ... 6.png and H_1_2 ... H_1_6 each."""
+    sequences: tuple[str, ...] = ()
+    """Names of the sequences to use; all by default."""
+
+
+def fig5(words: list[str]) -> None:
+    arguments = tyro.cli(Fig5Arguments, prog="python -m reproduce fig5", args=words)
+    options = {"sequences": list(arguments.sequences)}
+    results = arguments.run_once("Fig. 5, matching of images", options, partial(run_matching, arguments))
+    with results_of("evaluate matching", arguments.out):
+        caption, header, rows = sampled_table(results)
+    content = {"caption": caption, "header": header, "table": rows}
+    arguments.deliver("fig5", content, [Section("Fig. 5", caption, header, rows)], existing_images, latest=False)
+
+
+def existing_images(stem: Path) -> list[Path]:
+    """Drawn while the benchmark ran, since they need its matches."""
+    return [path for kind in ("png", "pdf") if (path := Path(f"{stem}.{kind}")).exists()]
+
+
+def run_matching(arguments: Fig5Arguments, root: Path) -> tuple[Results, Sequence[Section]]:
+    sequences, left_out = matching.read_sequences(root, arguments.sequences)
+    with progress_bars() as on_progress:
+        results, errors = matching.compare(load_descriptors(arguments.descriptors), sequences, on_progress=on_progress)
+    if not results:
+        raise InputError(f"no sequence could be evaluated. {' '.join([*left_out, *errors])}")
+    for error in [*left_out, *errors]:
+        print_aside(f"{error} This sequence is left out.")
+    by_name = {one.name: one for one in sequences}
+    columns = list(results.values())
+    pairs = [
+        image_pair([scores[number] for scores in columns], by_name)
+        for number in matching.hardest_pairs(results, FIG5_ROWS)
+    ]
+    for path in existing_images(arguments.out / "fig5"):
+        path.unlink()  # of an earlier run, if there is no pair to show now
+    if pairs:
+        both_kinds(partial(draw_fig5, list(results), pairs), arguments.out / "fig5")
+    options = (matching.KEYPOINTS, matching.NEAR)
+    return matching.content(results, [*left_out, *errors], *options), matching.sections(results, *options)
+
+
+def sampled_table(results: Results) -> tuple[str, list[str], list[list[str]]]:
+    """Caption, header and rows."""
+    sampled, pairs = results["sampled"], results["lines"][0]["pairs"]
+    names = list(dict.fromkeys(pair["sequence"] for pair in pairs))
+    which = f": {', '.join(names)}" if len(names) <= 10 else ""
+    caption = (
+        f"Correct nearest neighbours of {sampled['drawn']} random keypoints, mean over {len(pairs)} pairs of {len(names)} "
+        f"sequences{which}; {sampled['draws']} draws of each."
+    )
+    rows = [[line["label"], *(f"{value:.1f}" for value in line["sampled"])] for line in results["lines"]]
+    return caption, ["descriptor", *(f"correct within {one:g} px" for one in sampled["near"])], rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table5Arguments(BenchmarkArguments):
+    """Table 5: what COLMAP reconstructs from each descriptor's matches, with the paper's methods in their own columns.
+
+        python -m reproduce table5 SIFT=sift sdgmnet --root sets -o table5
+
+    Results of the same descriptors, options and data in -o are reused, and an interrupted benchmark continues. From results of
+    sdgmnet evaluate reconstruction, also unfinished ones:
+
+        python -m reproduce table5 --results results -o table5
+    """
+
+    root: Path | None = None
+    """Folder of sets of photos, or a set."""
+    sets: tuple[str, ...] = ()
+    """Names of the sets to use; all by default."""
+    detector: Detector = DEFAULT.detector
+    """The detector whose keypoints all descriptors describe: COLMAP's or OpenCV's."""
+    dense: Flag = False
+    """Also dense points."""
+    threads: int = DEFAULT.threads
+    """Number of threads."""
+    results: Path | None = None
+    """Folder that sdgmnet evaluate reconstruction -o wrote, complete or not: nothing is run."""
+
+
+def table5(words: list[str]) -> None:
+    arguments = tyro.cli(Table5Arguments, prog="python -m reproduce table5", args=words)
+    folder = arguments.results or arguments.out
+    if arguments.results is not None:
+        arguments.require_folder()
+        unfinished = arguments.results.is_dir() and not (arguments.results / "results.json").exists()
+        results = read_summaries(arguments.results) if unfinished else read_results(arguments.results)
+    else:
+        options = {name: getattr(arguments, name) for name in ("detector", "dense", "threads")}
+        plan = {**options, "sets": list(arguments.sets)}
+        results = arguments.run_once("Table 5, reconstruction", plan, partial(run_reconstruction, arguments, options))
+    with results_of("evaluate reconstruction", folder):
+        rows = [row for row in results["rows"] if not arguments.sets or row["set"] in arguments.sets]
+        if not rows:
+            raise InputError(f"{folder} has no results of sdgmnet evaluate reconstruction.")
+        header, body = reconstruction_table(rows)
+    detector = results.get("options", {}).get("detector")  # unknown if the benchmark is not finished
+    keypoints = "" if detector is None else f" All describe the keypoints of {detector}'s detector."
+    caption = f"Measured, and the paper's Table 5 for sets of the benchmark.{keypoints} Dense points are of different engines."
+    content = {"caption": caption, "header": header, "table": body, "rows": rows}
+    draw = partial(both_kinds, partial(draw_reconstruction, rows))
+    arguments.deliver("table5", content, [Section("Table 5", caption, header, body)], draw, latest=False)
+
+
+def run_reconstruction(
+    arguments: Table5Arguments, options: dict[str, Any], root: Path
+) -> tuple[Results, Sequence[Section]]:
+    settings = BenchmarkOptions(**options)
+    rows, failed = reconstruction.compare(arguments.descriptors, root, arguments.out, settings, sets=arguments.sets)
+    results = {"options": asdict(settings), "rows": rows, "failed": failed}
+    return results, [Section("Reconstruction", "", *reconstruction.table(rows, failed))]
+
+
+def read_summaries(folder: Path) -> Results:
+    """What an unfinished benchmark has so far: SET/LABEL/summary.json."""
+    found = sorted(folder.glob("*/*/summary.json"), key=lambda path: (path.parts[-3], path.stat().st_mtime))
+    return {"rows": [read_json(path) for path in found]}
+
+
+MEASURES = {
+    "registered": "registered photos",
+    "points": "sparse points",
+    "dense": "dense points",
+    "track_length": "track length",
+    "reprojection_error": "reprojection error, px",
+}
+
+
+def reconstruction_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """A line per set and measure; the paper's numbers if the set is one of the benchmark's and has as many photos."""
+    labels = list(dict.fromkeys(row["label"] for row in rows))
+    photos = {row["set"]: row["photos"] for row in rows}
+    known = {name: {one.label: one for one in published(name, count)} for name, count in photos.items()}
+    papers = list(dict.fromkeys(label for of_set in known.values() for label in of_set if label.startswith("paper, ")))
+    by_set = {(row["set"], row["label"]): row for row in rows}
+    body = []
+    for name, count in photos.items():
+        for key, title in MEASURES.items():
+            ours = [_measured(by_set.get((name, label)), key) for label in labels]
+            theirs = [_stated(known[name].get(label), key) for label in papers]
+            if key != "dense" or any(ours):
+                body.append([f"{name} ({count} photos)", title, *ours, *theirs])
+    return ["set", "measure", *labels, *papers], body
+
+
+def _measured(row: dict[str, Any] | None, key: str) -> str:
+    if row is None:
+        return "no model"
+    if key == "dense":
+        return str(row["dense"]["points"]) if "dense" in row else ""
+    value = row[key]
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _stated(one: Published | None, key: str) -> str:
+    if one is None:
+        return ""
+    value = getattr(one, key)
+    return f"{value:.2f}" if isinstance(value, float) else str(value)

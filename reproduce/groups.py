@@ -1,4 +1,4 @@
-"""Train on one group of scenes, test on the others: PhotoTour's three subsets, or groups of scenes made from photos."""
+"""Groups of scenes: training uses one group, tests use the others. PhotoTour's three subsets, or scenes made from photos."""
 
 import hashlib
 import json
@@ -10,7 +10,6 @@ from pathlib import Path
 from sdgmnet.data.patchset import PatchSet, scene_of
 from sdgmnet.data.sources import DRAWN_PAIRS, open_patchsets, with_pairs
 from sdgmnet.errors import InputError
-from sdgmnet.report import OnProgress, no_progress
 from sdgmnet.training.fit import fingerprint
 
 PHOTOTOUR = {"LIB": "liberty", "ND": "notredame", "YOS": "yosemite"}  # in the order of Table 1's columns
@@ -23,7 +22,7 @@ class Group:
     name: str
     folders: tuple[str, ...]
     train: tuple[PatchSet, ...]  # without test pairs, which do not matter for training
-    test: tuple[PatchSet, ...]  # with test pairs; no synthetic views where there are photos
+    test: tuple[PatchSet, ...]  # with test pairs; no synthetic views if there are photos
     drawn: tuple[str, ...] = ()  # sets that came without test pairs
 
     @cached_property
@@ -42,20 +41,17 @@ class Group:
     def test_fingerprints(self) -> dict[str, str]:
         return {one.name: fingerprint(one) for one in self.test}
 
-    @property
-    def pairs(self) -> int:
-        return self.pairs_without(())
-
-    def pairs_without(self, scenes: Collection[str]) -> int:
-        return sum(len(one.test_pairs) for one in self.test if one.test_pairs is not None and one.name not in scenes)
+    def pairs(self, left_out: Collection[str] = ()) -> int:
+        """Test pairs of all scenes but those."""
+        return sum(len(one.test_pairs) for one in self.test if one.test_pairs is not None and one.name not in left_out)
 
 
 def identity(patchset: PatchSet, drawn: bool = False) -> str:
-    """Which set this is: one cut from photos by its photos and options, any other, and one with its own test pairs, by content.
+    """A set cut from photos is identified by its photos and options, any other, or one with own test pairs, by its content.
 
-    The last digits of a reconstruction may depend on the processor, so that two machines cut somewhat different patches from
-    the same photos, a per cent more or fewer. A run that was finished on one of them is known on the other; results tell the
-    sets apart by fingerprints, and `comparable.py` compares runs on equal ones.
+    The last digits of a reconstruction may depend on the processor, so two machines cut slightly different patches from the
+    same photos. A run that was finished on one machine is found on the other. Results record fingerprints of the content, and
+    `results.compared` compares runs only on sets with equal ones.
     """
     made = {key: patchset.origin.get(key) for key in ("source", "method", "options", "photos")}
     if None in made.values() or not (drawn or patchset.test_pairs is None):
@@ -64,37 +60,33 @@ def identity(patchset: PatchSet, drawn: bool = False) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def open_groups(texts: Sequence[str], phototour: Path | None, on_progress: OnProgress = no_progress) -> list[Group]:
-    """Groups of `NAME=FOLDER,FOLDER` texts, or PhotoTour's three subsets inside a folder."""
+def open_groups(texts: Sequence[str], phototour: Path | None, progress: bool = False) -> list[Group]:
+    """Groups written as NAME=FOLDER,FOLDER, or PhotoTour's three subsets inside a folder."""
     if phototour is not None and texts:
         raise InputError("give either --groups or --phototour, not both.")
     if phototour is not None:
-        texts = [f"{name}={_subset(phototour, folder)}" for name, folder in PHOTOTOUR.items()]
+        for folder in PHOTOTOUR.values():
+            if not (phototour / folder).is_dir():
+                needed = ", ".join(PHOTOTOUR.values())
+                raise InputError(f"--phototour {phototour}: there is no folder {folder}; it must contain {needed}.")
+        texts = [f"{name}={phototour / folder}" for name, folder in PHOTOTOUR.items()]
     if len(texts) < 2:
         raise InputError(
-            "--groups needs two groups of scenes at least, as in --groups A=sets/castle,sets/dog B=sets/rock C=sets/temple: "
-            "one to train on, the others to test on. sdgmnet data photos makes such sets; --phototour takes PhotoTour's."
+            "--groups needs at least two groups of scenes, one to train on and the others to test on, as in --groups "
+            "A=sets/castle,sets/dog B=sets/rock C=sets/temple. sdgmnet data photos makes such sets; --phototour reads PhotoTour's."
         )
-    groups = [_open(text, on_progress) for text in texts]
-    require_apart(groups)
+    groups = [_open(text, progress) for text in texts]
+    require_disjoint(groups)
     return groups
 
 
-def _subset(root: Path, name: str) -> Path:
-    if not (root / name).is_dir():
-        raise InputError(
-            f"--phototour {root}: there is no folder {name}; it must hold {', '.join(PHOTOTOUR.values())}."
-        )
-    return root / name
-
-
-def _open(text: str, on_progress: OnProgress) -> Group:
+def _open(text: str, progress: bool) -> Group:
     name, equals, folders = text.partition("=")
     names = tuple(folder for folder in folders.split(",") if folder)
     if not equals or not name or not names or not name.replace("-", "").replace("_", "").isalnum():
-        raise InputError(f"--groups {text}: a group is written NAME=FOLDER,FOLDER, NAME of letters and digits.")
+        raise InputError(f"--groups {text}: a group is written NAME=FOLDER,FOLDER, with a NAME of letters and digits.")
     try:
-        found = open_patchsets(names, on_progress)
+        found = open_patchsets(names, progress)
     except InputError as error:
         raise InputError(f"--groups {name}: {str(error).replace('--data ', '')}") from error
     return make_group(name, names, found)
@@ -107,12 +99,12 @@ def make_group(name: str, folders: Sequence[str], found: Sequence[PatchSet]) -> 
     return Group(name, tuple(folders), plain, tuple(with_pairs(one) for one in photos), drawn)
 
 
-def require_apart(groups: Sequence[Group]) -> None:
+def require_disjoint(groups: Sequence[Group]) -> None:
     """No name twice, and no scene in two groups: it would be trained on and tested on."""
     names = [group.name for group in groups]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"--groups: two groups are called {name}.")
+            raise InputError(f"--groups: two groups are named {name}.")
     owner: dict[str, str] = {}
     for group in groups:
         for known in {one for patchset in group.train for one in (patchset.name, scene_of(patchset))}:
@@ -122,10 +114,7 @@ def require_apart(groups: Sequence[Group]) -> None:
                 )
 
 
-def find_group(groups: Sequence[Group], name: str | None) -> Group:
-    """The group of that name, the first where none is given."""
-    if name is None:
-        return groups[0]
+def find_group(groups: Sequence[Group], name: str) -> Group:
     for group in groups:
         if group.name == name:
             return group

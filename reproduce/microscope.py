@@ -1,19 +1,19 @@
 r"""What a loss does to angles: ∂L/∂θ⁺ and ∂L/∂θ⁻ of one triplet, measured by autograd on any loss of the package.
 
-The batch. One triplet (row 2) lies at the angles asked for; everything else is as far as can be. All descriptors form one
-walk, in which each step turns by its angle into a dimension of its own:
+The batch. One triplet (row 2) has the given angles; everything else is as far away as possible. All descriptors form one
+walk, in which each step turns by its angle into a new dimension:
 
     a₀ -π/2- p₀ -(θ⁻-δ)- a₁ -θ⁺- p₁ -θ⁻- a₂ -θ⁺- p₂ -π/2- a₃ -π/2- p₃ ...
 
-The cosine of two that are no neighbours in the walk is the product of those between, so they are farther apart: the nearest
-negative of a₂ is p₁, at θ⁻. The row of p₁ is in the same situation as row 2, which matters to losses that look from both ends,
-but does not mine back: row 0 is nearer to it by δ = 1e-6 rad. Rows from 3 on are orthogonal to all. TFeat's negative, the
-positive of the row before, is p₁ as well.
+The cosine of two descriptors that are not neighbours in the walk is the product of the cosines between them, so they are
+farther apart: the nearest negative of a₂ is p₁, at θ⁻. The row of p₁ is in the same situation as row 2, which matters for losses
+that mine in both directions, but does not mine back: row 0 is nearer to it by δ = 1e-6 rad. Rows from 3 on are orthogonal to
+all others. TFeat's negative, the positive of the row before, is p₁ as well.
 
 The derivative. The descriptors are linearly independent, so each of their inner products can be changed alone: p₂ is moved
 along the tangent v with v·a₂ = -sin θ⁺ and v·x = 0 for every other x, which changes θ⁺ at rate 1 and no other angle.
-∂L/∂θ⁺ is the gradient at p₂ times v; the same with p₁, a₂ and θ⁻. For a loss of angles this is the partial derivative
-itself, no approximation, whatever else the loss looks at. Features before normalisation and maps are given as constants.
+∂L/∂θ⁺ is the gradient at p₂ times v; the same with p₁, a₂ and θ⁻. For a loss of angles this is exactly the partial derivative,
+whatever else the loss depends on. Features before normalisation and maps are given as constants.
 """
 
 import math
@@ -33,14 +33,14 @@ from sdgmnet.loss.weights import SELF_WEIGHTS, coupled_weight
 from sdgmnet.training.angles import Angles
 
 NEARER = 1e-6  # radians: δ above
-ROW = 2  # the triplet that is looked at
-WARM_UP_BATCHES = 50  # for losses with a state of their own that we do not know
+ROW = 2  # the triplet that is measured
+WARM_UP_BATCHES = 50  # for losses with buffers that are unknown here
 
 Track = Callable[[Iterable[Any]], Iterable[Any]]
 
 
 class Constants(NamedTuple):
-    """What a loss that needs more than descriptors is given: of no influence on the derivative."""
+    """Given to losses that need more than descriptors; without influence on the derivative."""
 
     raw: Tensor
     maps: tuple[Tensor, ...]
@@ -50,11 +50,11 @@ class Measured(NamedTuple):
     """Of one triplet among `rows`, in the units of the loss."""
 
     positive: np.ndarray  # ∂L/∂θ⁺
-    negative: np.ndarray  # ∂L/∂θ⁻: below 0 where the loss pushes a negative away
+    negative: np.ndarray  # ∂L/∂θ⁻: negative if the loss pushes a negative away
 
 
 def walk(steps: Tensor) -> Tensor:
-    """Angles (K,) in radians -> unit descriptors (K + 1, K + 1): each at its angle from the one before, else independent."""
+    """Angles (K,) in radians -> unit descriptors (K + 1, K + 1), each at its angle from the one before."""
     count = len(steps) + 1
     points = torch.eye(count, dtype=torch.float64)
     for place, (cosine, sine) in enumerate(zip(steps.cos().tolist(), steps.sin().tolist(), strict=True), start=1):
@@ -63,7 +63,7 @@ def walk(steps: Tensor) -> Tensor:
     return points
 
 
-def triplet_in_a_batch(theta_pos: float, theta_neg: float, rows: int) -> Tensor:
+def triplet_batch(theta_pos: float, theta_neg: float, rows: int) -> Tensor:
     """(2 rows, 2 rows) descriptors a₀, p₀, a₁, p₁ ... as described above."""
     points = torch.eye(2 * rows, dtype=torch.float64)
     steps = (math.pi / 2, theta_neg - NEARER, theta_pos, theta_neg, theta_pos)
@@ -73,7 +73,7 @@ def triplet_in_a_batch(theta_pos: float, theta_neg: float, rows: int) -> Tensor:
 
 def measure(loss: nn.Module, theta_pos: float, theta_neg: float, rows: int) -> tuple[float, float]:
     """(∂L/∂θ⁺, ∂L/∂θ⁻) of one triplet at these angles, in radians within (0, π/2]."""
-    points = triplet_in_a_batch(theta_pos, theta_neg, rows)
+    points = triplet_batch(theta_pos, theta_neg, rows)
     gradient = gradient_of(loss, points)
     anchor, positive, other = 2 * ROW, 2 * ROW + 1, 2 * ROW - 1
     # The column of the inverse that belongs to a₂ has inner product 1 with it and 0 with all others.
@@ -87,8 +87,8 @@ def gradient_of(loss: nn.Module, points: Tensor) -> Tensor:
     leaves = points.clone().requires_grad_()
     value = call(loss, leaves[0::2], leaves[1::2])
     if not torch.isfinite(value):
-        raise InputError(f"{type(loss).__name__} gives a value that is not finite: it cannot be drawn.")
-    if not value.requires_grad:  # nothing in the batch violates anything
+        raise InputError(f"{type(loss).__name__} gives a value that is not finite, so it cannot be drawn.")
+    if not value.requires_grad:  # no triplet is active
         return torch.zeros_like(points)
     return torch.autograd.grad(value, leaves)[0]
 
@@ -104,24 +104,24 @@ def call(loss: nn.Module, anchor: Tensor, positive: Tensor) -> Tensor:
 def measure_at(
     loss: nn.Module, theta_pos: np.ndarray, theta_neg: np.ndarray, rows: int, track: Track = iter
 ) -> Measured:
-    """Of triplets at angles of any, equal, shape."""
+    """Triplets at angles of any shape, the same for both."""
     pairs = list(zip(theta_pos.ravel().tolist(), theta_neg.ravel().tolist(), strict=True))
     found = np.array([measure(loss, one, other, rows) for one, other in track(pairs)]).reshape(-1, 2)
     if not np.isfinite(found).all():
-        raise InputError(f"{type(loss).__name__} gives gradients that are not finite: it cannot be drawn.")
+        raise InputError(f"{type(loss).__name__} gives gradients that are not finite, so it cannot be drawn.")
     return Measured(found[:, 0].reshape(theta_pos.shape), found[:, 1].reshape(theta_neg.shape))
 
 
-def hidden_below(loss: nn.Module) -> float:
-    """Radians: negatives nearer than this the loss does not see (the anti-noise threshold), 0 where it sees all."""
+def ignored_below(loss: nn.Module) -> float:
+    """Radians: the loss ignores nearer negatives (the anti-noise threshold), 0 if it ignores none."""
     return float(getattr(loss, "min_negative_angle", 0.0))
 
 
 def prepare(loss: nn.Module, angles: Angles, rows: int) -> nn.Module:
-    """The loss with the state that training on these angles would have given it, and in eval mode, so that it stays.
+    """The loss in eval mode, with the state that training on these angles would have given it.
 
     SDGM and its relatives: the run's running moments, and the powers that batches of `rows` such triplets have on average.
-    CDFDesc: the histogram of all triplets. Others that keep buffers see batches made of the angles.
+    CDFDesc: the histogram of all triplets. Other losses with buffers are trained on batches made of the angles.
     """
     theta_pos, theta_neg = (torch.from_numpy(one).double() for one in (angles.theta_pos, angles.theta_neg))
     loss = loss.double()
@@ -137,7 +137,7 @@ def prepare(loss: nn.Module, angles: Angles, rows: int) -> nn.Module:
         place = ((relative + 2) * (loss.bins - 1) / 4).clamp(0, loss.bins - 1)
         loss.histogram.copy_(vote(place, torch.ones_like(place, dtype=torch.bool), loss.bins))
     elif next(loss.buffers(), None) is not None:
-        see_batches(loss, angles, rows)
+        warm_up(loss, angles, rows)
     return loss.eval()
 
 
@@ -161,8 +161,8 @@ def chord(theta: Tensor) -> Tensor:
     return distance(torch.tensor([[1.0, 0.0]], dtype=theta.dtype).expand_as(right), right, 2e-6)
 
 
-def see_batches(loss: nn.Module, angles: Angles, rows: int, seed: int = 0) -> None:
-    """Batches whose rows have triplets drawn from the angles: a walk of growing θ⁻, where only row 0 has another's."""
+def warm_up(loss: nn.Module, angles: Angles, rows: int, seed: int = 0) -> None:
+    """Batches of triplets drawn from the angles: a walk of growing θ⁻, in which only the negative of row 0 is another row's."""
     random = np.random.default_rng(seed)
     loss.train()
     for _ in range(WARM_UP_BATCHES):

@@ -1,42 +1,207 @@
-"""The modulation of losses side by side, in the manner of Fig. 2: measured by `paper.microscope`, drawn, and in a table."""
+"""`python -m reproduce fig2 | modulation`: the modulation functions of SDGM, and those of any loss measured in the same form."""
 
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
+import tyro
 from matplotlib.axes import Axes
 from torch import nn
 
-from reproduce.microscope import Measured, Track, hidden_below, measure_at
+from reproduce.microscope import Measured, Track, ignored_below, measure, measure_at, prepare
+from reproduce.output import OutputArguments, caption_of_run
+from reproduce.published import LAST_MOMENTS
 from sdgmnet.errors import InputError
-from sdgmnet.plots import NEGATIVE, PAGE, POSITIVE, SMALL, new_figure, printed, save_print
+from sdgmnet.loss.registry import is_loss_name, loss_by_name, own_file, parse_options
+from sdgmnet.metrics import skewness
+from sdgmnet.plots import NEGATIVE, PAGE, POSITIVE, SMALL, draw_fig2, new_figure, printed, save_print
+from sdgmnet.report import Section, counting_bar, print_aside
 from sdgmnet.training.angles import Angles
+from sdgmnet.training.config import TrainConfig
+from sdgmnet.training.run import build_loss
 
 RIGHT = np.pi / 2
-LEAST = 1e-3  # radians: an angle of 0 has no direction to move along
+SMALLEST = 1e-3  # radians: an angle of 0 has no direction to move along
 QUANTILES = (0.1, 0.5, 0.9)  # of the other angle, for the curves
 CURVE_POINTS = 40
-NOTE = "Curves: the other angle at its 10 % (dotted), 50 % (solid) and 90 % quantile (dashed).\nShadows and dots: {}."
 ALONG = 200  # triplets of the run that are measured
-# The authors' log of the last epoch on Liberty (PROTOCOLS.md 2.4): mean and std of θ⁺, θ⁻, θʳ.
-PAPER_MOMENTS = np.array([[0.827, 0.202], [1.170, 0.081], [-0.343, 0.218]])
+TICKS = (0, 0.5, 1, 1.5)
+NOTE = "Curves: the other angle at its 10 % (dotted), 50 % (solid) and 90 % quantile (dashed).\nShadows and dots: {}."
+
+
+def read_angles(run: Path) -> Angles:
+    """The recorded angles of a finished run, at least two triplets."""
+    if not run.is_dir():
+        raise InputError(f"{run} is not a folder: give the folder of a finished run.")
+    if not (run / "angles.npz").is_file():
+        raise InputError(f"{run} has no angles.npz: the run is not finished, or the file was not copied.")
+    angles = Angles.load(run / "angles.npz")
+    if len(angles.theta_pos) < 2:
+        raise InputError(f"{run}/angles.npz has fewer than two triplets: train longer or with larger batches.")
+    return angles
+
+
+def kind_of_moments(config: TrainConfig) -> str:
+    """What angles.npz contains: only SDGM's loss has running moments."""
+    return "its running moments" if config.loss == "sdgm" else "the moments of these triplets"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fig2Arguments(OutputArguments):
+    """Fig. 2: the self weights, the probabilistic margin and their product, over the angles at the end of a run.
+
+    python -m reproduce fig2 runs/one -o fig2
+    """
+
+    run: tyro.conf.Positional[Path]
+    """Folder of a finished run."""
+
+
+def fig2(words: list[str]) -> None:
+    arguments = tyro.cli(Fig2Arguments, prog="python -m reproduce fig2", args=words)
+    arguments.require_folder()
+    angles = read_angles(arguments.run)
+    config = TrainConfig.load(arguments.run / "config.json")
+    settings = {name: config.sdgm_setting(name) for name in ("margin", "self_weight", "coupled_weight")}
+    margin = settings["margin"]
+    would = "" if config.loss == "sdgm" else " that SDGM's loss would give"
+    caption = (
+        f"{caption_of_run(arguments.run)} Angles of {len(angles.theta_pos)} triplets after its last step; weights{would} by "
+        f"{kind_of_moments(config)}, m = {margin:g}: {100 * angles.active_share(margin):.1f} % of these triplets are beyond the "
+        "margin."
+    )
+    samples = {"θ⁺": angles.theta_pos, "θ⁻": angles.theta_neg, "θʳ": angles.theta_pos - angles.theta_neg}
+    rows = [
+        [name, *(f"{value:.4f}" for value in (*moments, sample.mean(), sample.std(ddof=1), skewness(sample)))]
+        for (name, sample), moments in zip(samples.items(), angles.moments, strict=True)
+    ]
+    results = {
+        "caption": caption,
+        "run": arguments.run.resolve().name,
+        "settings": settings,
+        "moments": dict(zip(("theta_pos", "theta_neg", "theta_rel"), angles.moments.tolist(), strict=True)),
+        **angles.summary(config),
+    }
+    kinds = ("running mean", "running std") if config.loss == "sdgm" else ("mean of the weights", "std of the weights")
+    header = ("angle (rad)", *kinds, "mean of the triplets", "std of the triplets", "skewness")
+
+    def draw(stem: Path) -> list[Path]:
+        paths = [Path(f"{stem}.{kind}") for kind in ("png", "pdf")]
+        for path in paths:
+            draw_fig2(arguments.run / "angles.npz", path, *settings.values())
+        return paths
+
+    arguments.deliver("fig2", results, [Section("Fig. 2", caption, header, rows)], draw)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModulationArguments(OutputArguments):
+    """What each loss does to the angles of a triplet, measured on the loss itself.
+
+        python -m reproduce modulation sdgm hardnet cdf hynet pml:CircleLoss,m=0.4,gamma=80 --run runs/one -o modulation
+
+    In a batch, one triplet has the angles (θ⁺, θ⁻) and everything else is orthogonal. Autograd gives the derivatives of the loss
+    with respect to these two angles alone: over the whole plane, along curves and at the angles of a real run. Drawn as the
+    paper's Fig. 2, one row per loss, each relative to its own largest value. Losses that keep statistics have the run's.
+    """
+
+    losses: tyro.conf.Positional[tuple[str, ...]]
+    """Any that sdgmnet train --loss takes, with options after commas: sdgm | hardnet | hardnet-original | tfeat,margin=1 |
+    l2net | cdf | sosnet | hynet | keller | exp-tl | sface | pml:CircleLoss | my_loss.py:MyLoss"""
+    run: Path | None = None
+    """Folder of a finished run, for its angles and the settings of its loss. Without it: normally distributed angles with the
+    moments of the authors' last epoch on Liberty."""
+    grid: int = 32
+    """Cells per side of the plane."""
+    pairs: int = 24
+    """Rows of the batch: losses that sum over all negatives depend on it."""
+
+
+def modulation(words: list[str]) -> None:
+    arguments = tyro.cli(ModulationArguments, prog="python -m reproduce modulation", args=words)
+    if not arguments.losses:
+        raise InputError("name at least one loss, as in python -m reproduce modulation sdgm hardnet -o FOLDER.")
+    if len(set(arguments.losses)) < len(arguments.losses):
+        raise InputError("a loss is given twice: name each once.")
+    if arguments.grid < 2 or arguments.pairs < 4:
+        raise InputError("--grid must be at least 2 and --pairs at least 4.")
+    arguments.require_folder()
+    if arguments.run is None:
+        angles, source = paper_angles(), "normal angles with the moments of the authors' last epoch on Liberty"
+    else:
+        angles = read_angles(arguments.run)
+        source = f"{len(angles.theta_pos)} triplets at the end of the run {arguments.run.resolve().name}"
+    losses = [prepare(make_loss(text, arguments.run), angles, arguments.pairs) for text in arguments.losses]
+    calls = arguments.grid**2 + 2 * len(QUANTILES) * CURVE_POINTS + min(ALONG, len(angles.theta_pos))
+    number = f"{len(losses)} losses" if len(losses) > 1 else "1 loss"
+    seconds = calls * sum(seconds_per_batch(loss, arguments.pairs) for loss in losses)
+    print_aside(f"{number}, {calls} batches of {arguments.pairs} pairs each; angles: {source}; about {seconds:.0f} s.")
+    found = []
+    with counting_bar() as bar:
+        task = bar.add_task("", total=calls * len(losses))
+
+        def track(iterable: Iterable[Any]) -> Iterator[Any]:
+            for one in iterable:
+                yield one
+                bar.advance(task)
+
+        for text, loss in zip(arguments.losses, losses, strict=True):
+            bar.update(task, description=text)
+            found.append(examine(loss, text, angles, arguments.grid, arguments.pairs, track))
+    caption = (
+        f"Derivatives of one triplet, times the {arguments.pairs} rows of its batch; along {source}, of which "
+        f"{len(found[0].along_theta[0])} are measured."
+        f"{'' if arguments.run is None else f' {caption_of_run(arguments.run)}'}"
+    )
+    results = {"caption": caption, **content(found, arguments.pairs, source)}
+    section = Section("Modulation of losses", caption, *table(found))
+    arguments.deliver("modulation", results, [section], lambda stem: draw_modulations(found, angles, source, stem))
+
+
+def paper_angles(count: int = 4096, seed: int = 0) -> Angles:
+    """Normally distributed angles with the moments of the authors' last epoch on Liberty."""
+    random = np.random.default_rng(seed)
+    theta = [random.normal(mean, std, count).clip(0.02, RIGHT) for mean, std in LAST_MOMENTS[:2]]
+    return Angles(theta[0], theta[1], LAST_MOMENTS)
+
+
+def make_loss(text: str, run: Path | None) -> nn.Module:
+    """NAME[,OPTION=VALUE...]. Without options, the run's own loss has the options of the run."""
+    name, *options = text.split(",")
+    if not is_loss_name(name):
+        loss_by_name(name, {})  # raises and lists the losses
+    config = TrainConfig() if run is None else TrainConfig.load(run / "config.json")
+    own = own_file(name)
+    saved_as = name if own is None else f"{own[0].resolve()}:{own[1]}"
+    if saved_as == config.loss and not options:
+        return build_loss(replace(config, orthogonality=0.0))
+    return loss_by_name(name, parse_options(options), {"min_negative_angle": config.loss_setting("min_negative_angle")})
+
+
+def seconds_per_batch(loss: nn.Module, pairs: int) -> float:
+    measure(loss, 0.8, 1.2, pairs)
+    start = time.perf_counter()
+    for _ in range(3):
+        measure(loss, 0.8, 1.2, pairs)
+    return (time.perf_counter() - start) / 3
 
 
 @dataclass(frozen=True, eq=False)
 class Modulation:
-    """A loss under the microscope. All derivatives are of one triplet, times the rows of the batch."""
+    """The derivatives of a loss. All are of one triplet, times the rows of the batch."""
 
     label: str
     theta: np.ndarray  # (G,) of the plane, radians
-    plane: Measured  # (G, G): rows θ⁻, columns θ⁺; NaN where the loss does not see the negative
+    plane: Measured  # (G, G): rows θ⁻, columns θ⁺; NaN where the loss ignores the negative
     curve_theta: np.ndarray  # (C,)
     over_pos: np.ndarray  # (3, C): ∂L/∂θ⁺ over θ⁺, with θ⁻ at its quantiles
     over_neg: np.ndarray  # (3, C): -∂L/∂θ⁻ over θ⁻, with θ⁺ at its quantiles
-    along_theta: np.ndarray  # (2, A): θ⁺ and θ⁻ of triplets of the run; those beyond a right angle are put at it
+    along_theta: np.ndarray  # (2, A): θ⁺ and θ⁻ of triplets of the run, at most a right angle
     along: Measured  # (A,)
 
     @property
@@ -46,38 +211,24 @@ class Modulation:
 
     @property
     def scale(self) -> float:
-        """What the image takes for 1."""
+        """Drawn as 1."""
         return self.largest or 1.0
 
 
-def paper_angles(count: int = 4096, seed: int = 0) -> Angles:
-    """Angles to look along where there is no run: normal ones with the moments of the authors' last epoch on Liberty."""
-    random = np.random.default_rng(seed)
-    theta = [random.normal(mean, std, count).clip(0.02, RIGHT) for mean, std in PAPER_MOMENTS[:2]]
-    return Angles(theta[0], theta[1], PAPER_MOMENTS)
-
-
-def evaluations(angles: Angles, grid: int) -> int:
-    """How often a loss is called."""
-    return grid * grid + 2 * len(QUANTILES) * CURVE_POINTS + min(ALONG, len(angles.theta_pos))
-
-
 def examine(loss: nn.Module, label: str, angles: Angles, grid: int, rows: int, track: Track = iter) -> Modulation:
-    """The loss, already prepared, over the plane, along curves and along the run."""
-    hidden = hidden_below(loss)
-    if hidden >= RIGHT * (1 - 0.5 / CURVE_POINTS):
-        raise InputError(
-            f"{label}: min_negative_angle = {hidden:g} hides every negative of the plane; give less than 1.5."
-        )
+    """A prepared loss over the plane, along curves and along the run."""
+    ignored = ignored_below(loss)
+    if ignored >= RIGHT * (1 - 0.5 / CURVE_POINTS):
+        raise InputError(f"{label}: min_negative_angle = {ignored:g} ignores every negative of the plane; give less than 1.5.")
     theta = (np.arange(grid) + 0.5) * RIGHT / grid
     curve = (np.arange(CURVE_POINTS) + 0.5) * RIGHT / CURVE_POINTS
     pos, neg = np.quantile(angles.theta_pos, QUANTILES), np.quantile(angles.theta_neg, QUANTILES)
     chosen = np.linspace(0, len(angles.theta_pos) - 1, min(ALONG, len(angles.theta_pos)), dtype=np.int64)
-    along_theta = np.stack([angles.theta_pos[chosen], angles.theta_neg[chosen]]).astype(np.float64).clip(LEAST, RIGHT)
+    along_theta = np.stack([angles.theta_pos[chosen], angles.theta_neg[chosen]]).astype(np.float64).clip(SMALLEST, RIGHT)
     parts = [np.meshgrid(theta, theta), np.meshgrid(curve, neg), np.meshgrid(curve, pos)[::-1], list(along_theta)]
-    places = np.concatenate([np.stack([one.ravel() for one in part]) for part in parts], axis=1).clip(LEAST, RIGHT)
+    places = np.concatenate([np.stack([one.ravel() for one in part]) for part in parts], axis=1).clip(SMALLEST, RIGHT)
     found = measure_at(loss, places[0], places[1], rows, track)
-    seen = np.where(places[1] > hidden, float(rows), np.nan)
+    seen = np.where(places[1] > ignored, float(rows), np.nan)
     ends = np.cumsum([part[0].size for part in parts])[:-1]
     positive, negative = (np.split(side * seen, ends) for side in found)
     shape = (len(QUANTILES), CURVE_POINTS)
@@ -94,13 +245,13 @@ def examine(loss: nn.Module, label: str, angles: Angles, grid: int, rows: int, t
 
 
 def summary(one: Modulation) -> dict[str, float | None]:
-    """Along the run: what the whole distribution makes of the modulation."""
+    """Statistics of the modulation over the triplets of the run."""
     w_pos, w_neg = np.nan_to_num(one.along.positive), np.nan_to_num(-one.along.negative)
     relative = one.along_theta[0] - one.along_theta[1]
     silent = np.maximum(abs(w_pos), abs(w_neg)) <= 1e-6 * one.scale
     energy = len(w_pos) * (w_pos**2).sum()
-    nothing = 1e-6 * one.scale * len(w_pos)  # a ratio to what rounding leaves tells nothing, nor one of pushes to pulls
-    balanced = w_neg.sum() > nothing and w_pos.sum() >= 0
+    # A ratio to rounding errors means nothing, nor one of pushes to pulls.
+    balanced = w_neg.sum() > 1e-6 * one.scale * len(w_pos) and w_pos.sum() >= 0
     return {
         "largest": one.largest,
         "power_ratio": float(w_pos.sum() / w_neg.sum()) if balanced else None,
@@ -111,47 +262,42 @@ def summary(one: Modulation) -> dict[str, float | None]:
 
 
 def rank_correlation(x: np.ndarray, y: np.ndarray) -> float | None:
-    """Spearman's, equals sharing their mean rank; None where one of them is constant."""
-    ranks = [ranks_of(one) for one in (x, y)]
+    """Spearman's, ties with their mean rank; None if one of them is constant."""
+    ranks = [_ranks(one) for one in (x, y)]
     if min(one.std() for one in ranks) == 0:
         return None
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
-def ranks_of(values: np.ndarray) -> np.ndarray:
+def _ranks(values: np.ndarray) -> np.ndarray:
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[inverse])
 
 
-HEADER = (
-    "loss",
-    "largest ∂L/∂θ",
-    "P⁺/P⁻",
-    "triplets without gradient",
-    "effective share of triplets",
-    "rank correlation of ∂L/∂θ⁺ with θʳ",
-)
+COLUMNS = {  # of `summary`: title and format
+    "largest ∂L/∂θ": ".4g",
+    "P⁺/P⁻": ".3f",
+    "triplets without gradient": ".1%",
+    "effective share of triplets": ".1%",
+    "rank correlation of ∂L/∂θ⁺ with θʳ": ".2f",
+}
 
 
-def table(modulations: Sequence[Modulation]) -> tuple[tuple[str, ...], list[list[str]]]:
-    def cell(value: float | None, pattern: str) -> str:
-        return "-" if value is None else format(value, pattern)
-
+def table(modulations: Sequence[Modulation]) -> tuple[list[str], list[list[str]]]:
     rows = []
     for one in modulations:
-        told = summary(one)
-        patterns = (".4g", ".3f", ".1%", ".1%", ".2f")
-        rows.append([one.label, *(cell(v, p) for v, p in zip(told.values(), patterns, strict=True))])
-    return HEADER, rows
+        values = zip(summary(one).values(), COLUMNS.values(), strict=True)
+        rows.append([one.label, *("-" if value is None else format(value, pattern) for value, pattern in values)])
+    return ["loss", *COLUMNS], rows
 
 
 def content(modulations: Sequence[Modulation], rows: int, source: str) -> dict[str, Any]:
-    """Everything the image shows, for results.json; what the loss does not see is null."""
+    """Everything the figure shows; null where the loss ignores the negative."""
 
     def plain(values: np.ndarray) -> Any:
-        told = values.astype(object)
-        told[~np.isfinite(values)] = None
-        return told.tolist()
+        cells = values.astype(object)
+        cells[~np.isfinite(values)] = None
+        return cells.tolist()
 
     return {
         "angles": source,
@@ -178,33 +324,25 @@ def content(modulations: Sequence[Modulation], rows: int, source: str) -> dict[s
 
 
 def draw_modulations(modulations: Sequence[Modulation], angles: Angles, source: str, stem: Path | str) -> list[Path]:
-    """A row a loss: its pull over θ⁺ and push over θ⁻ with the angles' distributions, then both over the plane.
+    """One row per loss: its pull over θ⁺ and push over θ⁻ with the angles' distributions, then both over the plane.
 
-    source: whose angles these are.
+    source: where the angles are from.
     """
     with printed():
         figure, axes = new_figure(len(modulations), 4, PAGE, 0.5 + 1.45 * len(modulations))
         figure.set_layout_engine("constrained", w_pad=0.02, h_pad=0.02, wspace=0.02, hspace=0.03)
-        for line, one in enumerate(modulations):
-            curves = ((one.over_pos, angles.theta_pos, POSITIVE), (one.over_neg, angles.theta_neg, NEGATIVE))
-            for axis, (curve, sample, colour) in zip(axes[line, :2], curves, strict=True):
-                curve_panel(axis, one, curve, sample, colour)
-            images = [
-                heat_panel(axis, one, values)
-                for axis, values in zip(axes[line, 2:], (one.plane.positive, -one.plane.negative), strict=True)
-            ]
-            figure.colorbar(images[0], ax=list(axes[line, 2:]), aspect=14, pad=0.02)
-            axes[line, 0].set_ylabel(f"{folded(one.label)}\n(1 = {one.scale:.3g})", parse_math=False)
-            axes[line, 2].set_ylabel(r"$\theta^-$", labelpad=0)
-            axes[line, 3].set_yticklabels([])
-        titles = (
-            r"(a) $\partial L/\partial\theta^+$",
-            r"(b) $-\partial L/\partial\theta^-$",
-            r"(c) $\partial L/\partial\theta^+$",
-            r"(d) $-\partial L/\partial\theta^-$",
-        )
-        for axis, title in zip(axes[0], titles, strict=True):
-            axis.set_title(title)
+        for row, one in zip(axes, modulations, strict=True):
+            _curve_panel(row[0], one, one.over_pos, angles.theta_pos, POSITIVE)
+            _curve_panel(row[1], one, one.over_neg, angles.theta_neg, NEGATIVE)
+            image = _heat_panel(row[2], one, one.plane.positive)
+            _heat_panel(row[3], one, -one.plane.negative)
+            figure.colorbar(image, ax=list(row[2:]), aspect=14, pad=0.02)
+            row[0].set_ylabel(f"{_wrapped(one.label)}\n(1 = {one.scale:.3g})", parse_math=False)
+            row[2].set_ylabel(r"$\theta^-$", labelpad=0)
+            row[3].set_yticklabels([])
+        pull, push = r"$\partial L/\partial\theta^+$", r"$-\partial L/\partial\theta^-$"
+        for axis, letter, title in zip(axes[0], "abcd", (pull, push, pull, push), strict=True):
+            axis.set_title(f"({letter}) {title}")
         for axis, name in zip(axes[-1], (r"\theta^+", r"\theta^-", r"\theta^+", r"\theta^+"), strict=True):
             axis.set_xlabel(f"${name}$ (rad)")
         for axis in axes[:-1].ravel():
@@ -213,44 +351,41 @@ def draw_modulations(modulations: Sequence[Modulation], angles: Angles, source: 
         return save_print(figure, stem)
 
 
-def folded(label: str, letters: int = 20) -> str:
-    """A name beside a panel, in lines that fit its height; of a file only the file's name."""
+def _wrapped(label: str, letters: int = 20) -> str:
+    """In lines that fit the height of a panel; only the name of a file."""
     name = label.rpartition("/")[2]
     if len(name) > letters:
         name = name.replace(":", ": ").replace(",", ", ")
     return "\n".join(textwrap.wrap(name, letters))
 
 
-def curve_panel(axis: Axes, one: Modulation, curves: np.ndarray, sample: np.ndarray, colour: str) -> None:
+def _curve_panel(axis: Axes, one: Modulation, curves: np.ndarray, sample: np.ndarray, colour: str) -> None:
     shadow = axis.twinx()
     shadow.hist(sample, bins=60, range=(0, RIGHT), density=True, color=colour, alpha=0.2)
     shadow.set_yticks([])
-    styles = (":", "-", "--")  # the other angle small, in the middle, large
-    for curve, style in zip(curves, styles, strict=True):
+    for curve, style in zip(curves, (":", "-", "--"), strict=True):  # by QUANTILES
         axis.plot(one.curve_theta, curve / one.scale, color=colour, linestyle=style, linewidth=1)
     lowest = min(0.0, float(np.nanmin(curves)) / one.scale)
-    axis.set(xlim=(0, RIGHT), ylim=(1.05 * lowest, 1.05), xticks=(0, 0.5, 1, 1.5), yticks=(0, 0.5, 1))
-    axis.set_xticklabels(["0", "0.5", "1", "1.5"])
+    axis.set(xlim=(0, RIGHT), ylim=(1.05 * lowest, 1.05), xticks=TICKS, yticks=(0, 0.5, 1))
+    axis.set_xticklabels([f"{tick:g}" for tick in TICKS])
 
 
-def heat_panel(axis: Axes, one: Modulation, values: np.ndarray) -> Any:
-    colours = matplotlib.colormaps["YlOrRd"].with_extremes(bad="0.85")
-    scaled = values / one.scale
+def _heat_panel(axis: Axes, one: Modulation, values: np.ndarray) -> Any:
     lowest = min(0.0, float(np.nanmin(one.plane.positive)), -float(np.nanmax(one.plane.negative))) / one.scale
     image = axis.imshow(
-        scaled,
+        values / one.scale,
         origin="lower",
         extent=(0, RIGHT, 0, RIGHT),
-        cmap=colours,
+        cmap=matplotlib.colormaps["YlOrRd"].with_extremes(bad="0.85"),
         vmin=lowest if lowest < -1e-3 else 0,
         vmax=1,
         aspect="auto",
         interpolation="nearest",
     )
     axis.scatter(one.along_theta[0], one.along_theta[1], s=0.6, c="0.25", linewidths=0, alpha=0.6)
-    hidden = np.isnan(values).all(axis=1)
-    if hidden.any():
-        axis.text(RIGHT / 2, one.theta[hidden].max() / 2, "not seen", ha="center", va="center", fontsize=SMALL)
-    axis.set(xlim=(0, RIGHT), ylim=(0, RIGHT), xticks=(0, 0.5, 1, 1.5), yticks=(0, 0.5, 1, 1.5))
-    axis.set_xticklabels(["0", "0.5", "1", "1.5"])
+    ignored = np.isnan(values).all(axis=1)
+    if ignored.any():
+        axis.text(RIGHT / 2, one.theta[ignored].max() / 2, "ignored", ha="center", va="center", fontsize=SMALL)
+    axis.set(xlim=(0, RIGHT), ylim=(0, RIGHT), xticks=TICKS, yticks=TICKS)
+    axis.set_xticklabels([f"{tick:g}" for tick in TICKS])
     return image

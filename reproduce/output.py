@@ -1,55 +1,88 @@
-"""What every `sdgmnet paper` command does at its beginning and at its end."""
+"""What every command does at its start and at its end: check folders, caption a run, write tables, JSON and the figure."""
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sdgmnet.errors import InputError
-from sdgmnet.report import Section, print_aside, print_sections, sections_markdown
-from sdgmnet.storage import write_json, write_text
+from sdgmnet.report import Flag, Out, Section, print_aside, print_sections, sections_markdown
+from sdgmnet.storage import read_record, write_json, write_text
+from sdgmnet.training.config import TrainConfig
 
-FILES = ("table.md", "results.json")  # by every command
 
+@dataclass(frozen=True, kw_only=True)
+class OutputArguments:
+    out: Out
+    """Folder for the tables (.md), the results (.json) and the figure (.png and .pdf)."""
+    json: Flag = False
+    """Print JSON instead of tables."""
 
-def require_folder(out: Path) -> None:
-    """Before anything is worked out that could then not be written."""
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is a file: give the name of a folder.")
+    def require_folder(self) -> None:
+        """Checked before any work whose results could then not be written."""
+        if self.out.exists() and not self.out.is_dir():
+            raise InputError(f"{self.out} is a file: give the name of a folder.")
+
+    def deliver(
+        self,
+        name: str,
+        results: dict[str, Any],
+        sections: Sequence[Section],
+        draw: Callable[[Path], Sequence[Path]],
+        concerns: Sequence[str] | None = None,
+        latest: bool = True,
+    ) -> None:
+        """Print the tables; write NAME.md and NAME.json, with `latest` also as table.md and results.json, then the figure.
+
+        draw: called with OUT/NAME, returns the files it wrote. It comes last, so that a failure there loses no numbers.
+        concerns: sentences about runs whose numbers say nothing about their method.
+        """
+        warnings = "\nWarnings:\n\n" + "".join(f"- {one}\n" for one in concerns) if concerns else ""
+        if concerns is not None:
+            results = {**results, "concerns": list(concerns)}
+        if self.json:
+            print(json.dumps(results, indent=2))
+        else:
+            print_sections(sections)
+            print(warnings, end="")
+        files = [f"{name}.md", f"{name}.json"]
+        tables = [f"{name}.md", "table.md"] if latest else [f"{name}.md"]
+        records = [f"{name}.json", "results.json"] if latest else [f"{name}.json"]
+        for record, table in zip(records, tables, strict=True):
+            write_json(self.out / record, results)
+            write_text(self.out / table, sections_markdown(sections) + warnings)
+        files += [path.name for path in draw(self.out / name)] + (["table.md", "results.json"] if latest else [])
+        print_aside(f"Written to {self.out}: {', '.join(files)}.")
 
 
 def require_run(run: Path) -> None:
     if not run.is_dir():
         raise InputError(f"{run} is not a folder: give the folder of a run.")
     if not (run / "config.json").is_file():
-        raise InputError(f"{run} is not the folder of a run: it holds no config.json.")
+        raise InputError(f"{run} is not the folder of a run: it has no config.json.")
 
 
-def print_written(out: Path, names: Sequence[str]) -> None:
-    print_aside(f"Written to {out}: {', '.join(names)}.")
+def caption_of_run(run: Path) -> str:
+    """Data and budget of a run in one sentence, without paths of this machine."""
+    config, card = TrainConfig.load(run / "config.json"), run / "last.json"
+    names = [Path(one).name for one in config.data]
+    if card.exists():
+        names = read_record(card, {"trained_on": [str]})["trained_on"]
+    loss = Path(config.loss).name + (_variant(config) if config.loss == "sdgm" else "")
+    initial = "" if config.init is None else f", initial weights {Path(config.init).name}"
+    return (
+        f"Run {run.resolve().name}: {config.encoder} by {loss} on {', '.join(names)}, {config.iterations} iterations{initial}, "
+        f"N = {config.batch_size}, seed {config.seed}."
+    )
 
 
-def deliver_paper(
-    out: Path,
-    name: str,
-    results: dict[str, Any],
-    sections: Sequence[Section],
-    draw: Callable[[Path], Sequence[Path]],
-    as_json: bool,
-    notes: Sequence[str] = (),
-) -> None:
-    """Tables on the terminal, NAME.md and NAME.json in the folder, those of the last call also as table.md and results.json;
-    then the image, which `draw` makes at OUT/NAME: what is in words is safe by then."""
-    remarks = "\nTake care:\n\n" + "".join(f"- {note}\n" for note in notes) if notes else ""
-    results = {**results, "concerns": list(notes)}
-    if as_json:
-        print(json.dumps(results, indent=2))
-    else:
-        print_sections(sections)
-        print(remarks, end="")
-    text = sections_markdown(sections) + remarks
-    for stem, table in ((name, name), ("results", "table")):
-        write_json(out / f"{stem}.json", results)
-        write_text(out / f"{table}.md", text)
-    pictures = [picture.name for picture in draw(out / name)]
-    print_written(out, [f"{name}.md", f"{name}.json", *pictures, *FILES])
+def _variant(config: TrainConfig) -> str:
+    """How SDGM's loss differs from the paper's, if it does."""
+    changed = [
+        f"{what} {config.loss_setting(name)}"
+        for name, what in (("self_weight", "self weight"), ("coupled_weight", "coupled weight"))
+        if config.loss_setting(name) != TrainConfig().loss_setting(name)
+    ]
+    changed += [] if config.loss_setting("power_adjustment") else ["no power adjustment"]
+    return f" ({', '.join(changed)})" if changed else ""

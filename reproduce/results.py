@@ -1,7 +1,7 @@
-"""What a finished run of a plan leaves behind (result.json), and the ways to make one number of its checkpoints."""
+"""What a finished run leaves behind (result.json), how one number is made of its checkpoints, and which runs are comparable."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,12 @@ from reproduce.groups import Group
 from sdgmnet.errors import InputError
 from sdgmnet.storage import read_record, write_json
 
-TEN = 10
-COLLAPSED = 0.9  # FPR@95 of descriptors that tell nothing apart is 0.95
 FILE = "result.json"
-RATED = {"config": {"encoder": str, "batch_size": int}, "seconds_per_iteration": int | float, "diverged": str | None}
+TEN = 10
+COLLAPSED = 0.9  # FPR@95 of descriptors that distinguish nothing is 0.95
+RATE = {"config": {"encoder": str, "batch_size": int}, "seconds_per_iteration": int | float, "diverged": str | None}
 SHAPE = {
-    **RATED, "name": str, "digest": str, "trained_on": [str], "checkpoints": [{"step": int, "fpr95": dict}],
+    **RATE, "name": str, "digest": str, "trained_on": [str], "checkpoints": [{"step": int, "fpr95": dict}],
     "checkpoint_pairs": dict, "last": dict, "pairs": dict, "powers": [(int, int | float, int | float)],
     "data": {"train": dict, "test": dict},
 }  # fmt: skip
@@ -26,32 +26,28 @@ SHAPE = {
 class Result:
     """FPR@95 is a fraction, by the names of the test sets.
 
-    All else of the run's folder may be deleted, but that fig7 tests last.safetensors.
+    Everything else in the run's folder may be deleted, except that fig7 tests last.safetensors.
     """
 
     name: str
     digest: str  # of configuration and data
     config: dict[str, Any]
     trained_on: list[str]
-    checkpoints: list[dict[str, Any]]  # step, fpr95: on a part of the pairs, the same at each
+    checkpoints: list[dict[str, Any]]  # step, fpr95: on a subset of the pairs, the same at each
     checkpoint_pairs: dict[str, int]
     last: dict[str, float]  # at the end, on all pairs
     pairs: dict[str, int]
-    seconds_per_iteration: float  # evaluations included; 0 where it is not known
-    diverged: str | None = None  # why it did not get to its end
-    powers: list[list[float]] = field(
-        default_factory=list
-    )  # step, P⁺ and P⁻ at the end of each epoch, where the loss has any
-    data: dict[str, dict[str, str]] = field(
-        default_factory=lambda: {"train": {}, "test": {}}
-    )  # fingerprints of the sets
+    seconds_per_iteration: float  # evaluations included; 0 if unknown
+    diverged: str | None = None  # the reason why it did not finish
+    powers: list[list[float]] = field(default_factory=list)  # step, P⁺ and P⁻ at the end of each epoch, if the loss has any
+    data: dict[str, dict[str, str]] = field(default_factory=lambda: {"train": {}, "test": {}})  # fingerprints of the sets
 
     def save(self, folder: Path) -> None:
         write_json(folder / FILE, asdict(self))
 
 
 def read_result(folder: Path, digest: str) -> Result | None:
-    """The result of a finished run; None where there is none yet."""
+    """The result of a finished run, None if there is none yet."""
     path = folder / FILE
     if not path.exists():
         return None
@@ -60,17 +56,15 @@ def read_result(folder: Path, digest: str) -> Result | None:
         raise InputError(f"{path} is not a result of this version: move {folder} away to train the run again.")
     read_record(path, SHAPE)
     if content["digest"] != digest:
-        raise InputError(f"{path} is of another run: move {folder} away to train this one.")
+        raise InputError(f"{path} belongs to another run: move {folder} away to train this one.")
     result = Result(**content)
-    if result.diverged is None and not _is_whole(result):
-        raise InputError(
-            f"{path} lacks scores, or holds some that are none: remove it, and the last evaluation is repeated."
-        )
+    if result.diverged is None and not _is_complete(result):
+        raise InputError(f"{path} has missing or invalid scores: remove it to repeat the last evaluation.")
     return result
 
 
-def _is_whole(result: Result) -> bool:
-    """Every test scene at the end and at each checkpoint, as shares."""
+def _is_complete(result: Result) -> bool:
+    """Every test scene at the end and at each checkpoint, as fractions."""
     scores = [result.last, *(line["fpr95"] for line in result.checkpoints)]
     return len(scores) > 1 and all(
         set(one) == set(result.data["test"])
@@ -79,11 +73,27 @@ def _is_whole(result: Result) -> bool:
     )
 
 
+def concern(result: Result) -> str | None:
+    """Why a run's numbers say nothing about its method, None if they do."""
+    if result.diverged is not None:
+        return f"{result.name}: {result.diverged}"
+    score = float(np.mean(list(result.last.values())))
+    if score >= COLLAPSED:
+        return f"{result.name}: finished with {100 * score:.1f} % (chance is 95 %): it has learned nothing."
+    return None
+
+
+def concerns(results: Sequence[Result]) -> list[str]:
+    return list(dict.fromkeys(sentence for one in results if (sentence := concern(one))))
+
+
+# One number from a run's checkpoints.
+
 Cells = dict[str, float]  # test group -> FPR@95
 
 
 def by_group(scores: Mapping[str, float], groups: Sequence[Group]) -> Cells:
-    """A group's FPR@95 is the mean over its scenes, but those that are left out of the scores (`comparable.py`)."""
+    """A group's FPR@95 is the mean over those of its scenes that have a score."""
     return {
         group.name: float(np.mean([scores[one.name] for one in group.test if one.name in scores])) for group in groups
     }
@@ -117,33 +127,79 @@ def last(result: Result, tests: Sequence[Group]) -> Cells:
     return by_group(result.last, tests)
 
 
-def concern(result: Result) -> str | None:
-    """Why a run's numbers do not tell of its method; None where they do."""
-    if result.diverged is not None:
-        return f"{result.name}: {result.diverged}"
-    ends = float(np.mean(list(result.last.values())))
-    if ends >= COLLAPSED:
-        return (
-            f"{result.name}: came to its end, but with {100 * ends:.1f} % (chance is 95 %), so it has learned nothing."
-        )
-    return None
+def _average(many: Sequence[Cells]) -> Cells:
+    return {name: float(np.mean([cells[name] for cells in many])) for name in many[0]}
+
+
+Way = Callable[[Result, Sequence[Group]], Cells]
+WAYS: dict[str, Way] = {"best": best, "last ten": last_ten, "last": last}
+WAY_NAMES = {
+    "best": "best checkpoint, chosen on the test pairs (the paper's way)",
+    "last ten": "mean of the last ten checkpoints",
+    "last": "last checkpoint, all test pairs",
+}
 
 
 def number(values: Sequence[float], diverged: bool) -> str:
-    """In per cent, with the standard deviation where there are several seeds."""
+    """In per cent, with the standard deviation if there are several seeds."""
     if not values:
         return "diverged" if diverged else "-"
     spread = f" ± {100 * np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
     return f"{100 * np.mean(values):.2f}{spread}"
 
 
-def _average(many: Sequence[Cells]) -> Cells:
-    return {name: float(np.mean([cells[name] for cells in many])) for name in many[0]}
+# Runs are compared on the test scenes that were identical for all of them, patch by patch and pair by pair. A scene that was cut
+# from its photos again has other patches and other test pairs; its FPR@95 then differs by chance about as much as methods do.
 
 
-WAYS: dict[str, Callable[[Result, Sequence[Group]], Cells]] = {"best": best, "last ten": last_ten, "last": last}
-WAY_NAMES = {
-    "best": "best checkpoint, chosen on the test pairs (the paper's way)",
-    "last ten": "mean of the last ten checkpoints",
-    "last": "last checkpoint, all test pairs",
-}
+def differing_scenes(tests: Iterable[Mapping[str, str]]) -> list[str]:
+    """Scenes with more than one fingerprint in these, each from names to fingerprints."""
+    known: dict[str, set[str]] = {}
+    for one in tests:
+        for name, fingerprint in one.items():
+            known.setdefault(name, set()).add(fingerprint)
+    return [name for name, fingerprints in known.items() if len(fingerprints) > 1]
+
+
+def scenes_left_out(results: Sequence[Result]) -> list[str]:
+    return differing_scenes(result.data["test"] for result in results if result.diverged is None)
+
+
+def compared(groups: Sequence[Group], results: Sequence[Result]) -> list[Result]:
+    """The results on the scenes they have in common; InputError if a test group has none. groups: all that were tested on."""
+    scenes = scenes_left_out(results)
+    require_common(groups, scenes)
+
+    def kept(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if name not in scenes}
+
+    return [
+        replace(
+            result,
+            checkpoints=[{**line, "fpr95": kept(line["fpr95"])} for line in result.checkpoints],
+            checkpoint_pairs=kept(result.checkpoint_pairs),
+            last=kept(result.last),
+            pairs=kept(result.pairs),
+        )
+        for result in results
+    ]
+
+
+def require_common(groups: Sequence[Group], left_out: Collection[str]) -> None:
+    for group in groups:
+        if all(one.name in left_out for one in group.test):
+            names = ", ".join(one.name for one in group.test)
+            raise InputError(
+                f"the runs were tested on different versions of all scenes of {group.name} ({names}; each was cut from its "
+                "photos more than once), so they cannot be compared: give another -o to train all runs on the present sets."
+            )
+
+
+def left_out_note(scenes: Sequence[str]) -> str:
+    """For a caption."""
+    if not scenes:
+        return ""
+    return (
+        f" Left out of the tests: {', '.join(scenes)}. These were cut from their photos more than once, so not all runs saw the "
+        "same test pairs."
+    )

@@ -1,106 +1,97 @@
-"""Carrying out a plan: what is finished is read, what was begun goes on, the rest is trained, by one process or several."""
+"""Carry out a plan: read finished runs, resume begun ones, train the rest. Several processes with the same folder share the work."""
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-from rich.console import Console
 
-from reproduce.plan import (
-    NOT_IN_DIGEST,
-    NOTHING_MORE,
-    Planned,
-    Then,
-    announce,
-    check,
-    flat_settings,
-    missing,
-    pace_key,
-    seconds_per_iteration,
-    unique_runs,
-)
-from reproduce.progress import Board, Work, counted, say
-from reproduce.results import Result, best, last, last_ten, mean_of
+from reproduce.results import FILE, RATE, Result, best, last, last_ten, mean_of
+from reproduce.runs import NOT_IN_DIGEST, Planned, flat_settings, missing, unique_runs
 from sdgmnet.benchmarks import phototour
-from sdgmnet.data.patchset import some_pairs
+from sdgmnet.data.patchset import PatchSet, some_pairs
+from sdgmnet.data.sampler import PairSampler
+from sdgmnet.descriptors import load_descriptor
 from sdgmnet.errors import InputError, Interrupted, TrainingStopped
+from sdgmnet.report import STDERR, print_aside
 from sdgmnet.storage import holding, read_record
-from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.fit import train
 from sdgmnet.training.log import read_log
+from sdgmnet.training.run import Diverged, Run, evaluate, iterate_once, start
 
-DescribeFn = Callable[[np.ndarray], np.ndarray]
-SECONDS_BETWEEN_LOOKS = 1.0  # at what other processes train
+TIMED_STEPS = 3
+TIMED_PAIRS = 200
+POLL_SECONDS = 1.0  # between looks at what other processes train
+
+Rates = dict[tuple[str, int], float]  # encoder and batch size -> seconds per iteration
 
 
-def run_plan(
-    runs: Sequence[Planned],
-    out: Path,
-    describe_of: Callable[[Path], DescribeFn],
-    console: Console,
-    then: Then = NOTHING_MORE,
-) -> list[Result]:
-    """The results of all runs, in their order. What is finished is read, what was begun goes on, the rest is trained.
+class Then(NamedTuple):
+    """Runs that follow a plan and are known only when it is done."""
 
-    describe_of: from a file of weights to what describes patches with them.
-    """
+    runs: int
+    what: str
+
+
+NOTHING_MORE = Then(0, "")
+
+
+def run_plan(runs: Sequence[Planned], out: Path, then: Then = NOTHING_MORE) -> list[Result]:
+    """The results of all runs, in their order."""
     unique = unique_runs(runs)
     left = missing(unique, out)
     if left:
-        check(left)
+        require_batches(left)
         rates = seconds_per_iteration(left, out)
-        announce(unique, out, rates, console, then)
-        work = {
-            one.digest(): Work(
-                one.title, one.config.iterations, rates.get(pace_key(one.config), 0.0), one.steps_done(out)
-            )
-            for one in left
-        }
-        with Board(console, work) as board:
-            _work_off(left, out, describe_of, console, board)
+        announce(unique, out, rates, then)
+        _share_work(left, out, rates)
     else:
-        say(console, f"Plan: {counted(len(unique), 'training run')}, all done before.")
-    return [_finished(one, out) for one in runs]
+        print_aside(f"Plan: {counted(len(unique), 'training run')}, all done before.")
+    results = []
+    for one in runs:
+        result = one.result(out)
+        if result is None:
+            raise InputError(f"{one.find(out)} disappeared while the plan was running: start the same command again.")
+        results.append(result)
+    return results
 
 
-def _work_off(
-    runs: Sequence[Planned], out: Path, describe_of: Callable[[Path], DescribeFn], console: Console, board: Board
-) -> None:
-    """Each run by the process that takes it first: the same command started several times shares the work.
-
-    A run that another process gives up, or dies with, is taken over.
-    """
+def _share_work(runs: Sequence[Planned], out: Path, rates: Rates) -> None:
+    """Each run is trained by the process that locks it first. A run that another process abandons is taken over."""
     left, waiting = list(runs), False
     while left:
         before = len(left)
         for one in list(left):
-            with _taken(one, out) as mine:
+            with _locked(one, out) as mine:
                 if not mine:
                     continue
-                result, here = one.result(out), False
+                result, where = one.result(out), " (trained by another process)"
                 if result is None:
-                    waiting, here = False, True
-                    result = _train_one(one, out, describe_of, console, board)
+                    waiting, where = False, ""
+                    result = _train_one(one, out)
             left.remove(one)
-            board.finish_run(one.digest())
-            elsewhere = "" if here else " (trained by another process)"
-            say(console, f"{one.title}{elsewhere}: {_in_words(result, one)}; {board.state()}")
+            if result.seconds_per_iteration:
+                rates[rate_key(one)] = result.seconds_per_iteration
+            remaining = duration(sum(line["seconds"] for line in plan_content(left, out, rates)))
+            state = f"run {len(runs) - len(left)} of {len(runs)} done, about {remaining} left"
+            print_aside(f"{one.title}{where}: {_in_words(result, one)}; {state}")
         if len(left) == before:
             if not waiting:
-                say(console, f"Waiting for {counted(len(left), 'run')} that other processes train.")
+                print_aside(f"Waiting for {counted(len(left), 'run')} that other processes train.")
                 waiting = True
             try:
-                time.sleep(SECONDS_BETWEEN_LOOKS)
+                time.sleep(POLL_SECONDS)
             except KeyboardInterrupt:
-                raise Interrupted("stopped while other processes train; the same command goes on from there.") from None
+                raise Interrupted("stopped while other processes train; the same command continues.") from None
 
 
 @contextmanager
-def _taken(one: Planned, out: Path) -> Iterator[bool]:
-    """Known by the digest, as another command may call the same run otherwise. The file goes when the run is finished."""
+def _locked(one: Planned, out: Path) -> Iterator[bool]:
+    """By the digest, since another command may name the same run differently."""
     path = out / "runs" / f".{one.digest()}.lock"
     with holding(path) as mine:
         yield mine
@@ -108,49 +99,40 @@ def _taken(one: Planned, out: Path) -> Iterator[bool]:
             path.unlink(missing_ok=True)
 
 
-def _finished(one: Planned, out: Path) -> Result:
-    result = one.result(out)
-    if result is None:
-        raise InputError(f"{one.find(out)} went away while the plan was run: start the same command again.")
-    return result
-
-
-def _train_one(
-    one: Planned, out: Path, describe_of: Callable[[Path], DescribeFn], console: Console, board: Board
-) -> Result:
+def _train_one(one: Planned, out: Path) -> Result:
     folder = one.find(out)
-    begun, saved = time.monotonic(), one.begun(out)
-    resume, config = saved is not None, saved or one.config
-    if resume:
+    begun, saved, steps = time.monotonic(), one.begun(out), one.config.iterations - one.steps_done(out)
+    is_trained = (folder / "results.json").exists()  # only the last evaluation is missing
+    if saved is not None:
         require_same_sets(one, folder)
-    else:  # a start that was cut off before it was whole
+    else:  # interrupted before its configuration was written
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    board.begin_run(one.digest())
+    scores: dict[str, float] = {}
+    diverged = None
     try:
-        if not (folder / "results.json").exists():  # else it was trained, and only the last evaluation is missing
-            train(config, folder, resume=resume, sources=one.sources(), console=console, show=board.show)
+        if not is_trained:
+            print_aside(f"{one.title}:")
+            train(saved or one.config, folder, resume=saved is not None, sources=one.sources(), console=STDERR)
     except Interrupted as stopped:
         where = str(stopped).partition(";")[0]
-        raise Interrupted(f"{one.title}: {where}; the same command goes on from there.") from stopped
-    except TrainingStopped as stopped:
-        result = _result(one, folder, {}, time.monotonic() - begun, board.steps, diverged=_reason(stopped, folder))
+        raise Interrupted(f"{one.title}: {where}; the same command continues from there.") from stopped
+    except TrainingStopped as stopped:  # the reason, without paths of this machine
+        diverged = str(stopped).partition(" The last checkpoint")[0].replace(str(folder), folder.name)
     else:
-        describe = describe_of(folder / "last.safetensors")
-        rows = phototour.run(describe, one.sources().test)
+        rows = phototour.run(load_descriptor(str(folder / "last.safetensors")).describe, one.sources().test)
         scores = {row.test: row.fpr95 for row in rows if row.fpr95 is not None}
-        result = _result(one, folder, scores, time.monotonic() - begun, board.steps)
+    # The rate is known if most iterations were made here in one go, so that the last evaluation hardly counts.
+    is_timed = not is_trained and diverged is None and 2 * steps >= one.config.iterations
+    result = _result(one, folder, scores, (time.monotonic() - begun) / steps if is_timed else 0.0, diverged)
     result.save(folder)
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # the run is over: its weights and its log stay
-    if tells_the_rate(board.steps, config):
-        board.measured(time.monotonic() - begun)
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # weights and log stay
     return result
 
 
-def _result(
-    one: Planned, folder: Path, last: dict[str, float], seconds: float, steps: int, diverged: str | None = None
-) -> Result:
+def _result(one: Planned, folder: Path, scores: dict[str, float], seconds: float, diverged: str | None) -> Result:
     config, tests = one.config, one.sources().test
     lines = [line for line in read_log(folder / "log.jsonl", "evaluation") if line["step"] > 0]
+    known = trained_on_sets(folder)
     return Result(
         name=one.title,
         digest=one.digest(),
@@ -161,50 +143,33 @@ def _result(
             for line in lines
         ],
         checkpoint_pairs={patchset.name: len(some_pairs(patchset, config.most_evaluation_pairs)) for patchset in tests},
-        last=last,
+        last=scores,
         pairs={patchset.name: len(some_pairs(patchset, None)) for patchset in tests},
-        seconds_per_iteration=seconds / steps if tells_the_rate(steps, config) else 0.0,
+        seconds_per_iteration=seconds,
         diverged=diverged,
-        powers=powers_of(folder / "log.jsonl"),
-        data=trained_with(folder, one),
+        powers=read_powers(folder / "log.jsonl"),
+        data={part: {name: known[name] for name in sets} for part, sets in one.fingerprints().items()},
     )
 
 
-def tells_the_rate(steps: int, config: TrainConfig) -> bool:
-    """Whether so many steps were made here in one go that the last evaluation hardly counts beside them."""
-    return 2 * steps >= config.iterations
-
-
-def trained_with(folder: Path, one: Planned) -> dict[str, dict[str, str]]:
-    """Fingerprints of the sets that the run was begun with, wherever that was: as `train` wrote them."""
-    known = trained_on_sets(folder)
-    return {part: {name: known[name] for name in sets} for part, sets in one.fingerprints().items()}
-
-
 def require_same_sets(one: Planned, folder: Path) -> None:
-    """What goes on, or is only evaluated at its end, must find the sets that it began with."""
+    """A run is resumed, or evaluated at its end, only with the sets it began with."""
     if not (folder / "data.json").exists():
-        return  # cut off before it was written: nothing was trained
+        return  # interrupted before it was written: nothing was trained
     found = one.fingerprints()
     if trained_on_sets(folder) != {**found["train"], **found["test"]}:
-        raise InputError(
-            f"{folder} was begun with other sets than those that are there now: move it away, and it is trained on these."
-        )
+        raise InputError(f"{folder} was begun with other sets than the present ones: move it away to train on these.")
 
 
 def trained_on_sets(folder: Path) -> dict[str, str]:
+    """Fingerprints of the sets that the run was begun with."""
     return dict(read_record(folder / "data.json", [(str, str)]))
 
 
-def powers_of(log: Path) -> list[list[float]]:
-    """Step, P⁺ and P⁻ at the end of each epoch; none where the loss has no powers."""
+def read_powers(log: Path) -> list[list[float]]:
+    """Step, P⁺ and P⁻ at the end of each epoch; empty if the loss has no powers."""
     lines = (line for line in read_log(log, "epoch") if "power_pos" in line)
     return [[line["step"], line["power_pos"], line["power_neg"]] for line in lines]
-
-
-def _reason(stopped: TrainingStopped, folder: Path) -> str:
-    """Without the place on this machine."""
-    return str(stopped).partition(" The last checkpoint")[0].replace(str(folder), folder.name)
 
 
 def _in_words(result: Result, one: Planned) -> str:
@@ -212,3 +177,109 @@ def _in_words(result: Result, one: Planned) -> str:
         return f"diverged ({result.diverged})"
     found = (100 * mean_of(way(result, one.tests)) for way in (best, last_ten, last))
     return "FPR@95 best {:.2f} %, last ten {:.2f} %, last on all pairs {:.2f} %".format(*found)
+
+
+# The plan and its cost.
+
+
+def require_batches(runs: Sequence[Planned]) -> None:
+    """Every group must fill a batch: checked before anything is trained."""
+    seen = set()
+    for one in runs:
+        config = one.config
+        key = (one.train.name, config.batch_size, config.balance, config.views, config.carried)
+        if key not in seen:
+            seen.add(key)
+            options = {"balance": config.balance, "views": config.views, "carried": config.carried}
+            try:
+                PairSampler(one.train.train, config.seed, **options).check_batch_size(config.batch_size)
+            except InputError as error:
+                raise InputError(f"group {one.train.name}: {error}") from error
+
+
+def seconds_per_iteration(runs: Sequence[Planned], out: Path) -> Rates:
+    """The median of finished runs with the same encoder and batch size, otherwise from a few timed steps."""
+    found: dict[tuple[str, int], list[float]] = {}
+    for path in sorted((out / "runs").glob(f"*/{FILE}")):
+        content = read_record(path, RATE)
+        if content.get("diverged") is None and content.get("seconds_per_iteration"):
+            key = (content["config"]["encoder"], content["config"]["batch_size"])
+            found.setdefault(key, []).append(content["seconds_per_iteration"])
+    rates = {key: float(np.median(many)) for key, many in found.items()}
+    for one in runs:
+        if rate_key(one) not in rates and one.result(out) is None:
+            rates[rate_key(one)] = time_steps(one)
+    return rates
+
+
+def rate_key(one: Planned) -> tuple[str, int]:
+    return one.config.encoder, one.config.batch_size
+
+
+def time_steps(one: Planned) -> float:
+    run, times = start(one.config, one.train.train), []
+    with suppress(Diverged):  # the run itself reports it
+        for _ in range(TIMED_STEPS + 1):
+            begun = time.monotonic()
+            iterate_once(run)
+            times.append(time.monotonic() - begun)
+    seconds = min(times, default=0.0)
+    with suppress(Diverged):
+        seconds += _seconds_of_evaluations(run, one.sources().test) / one.config.iterations
+    return seconds
+
+
+def _seconds_of_evaluations(run: Run, tests: Sequence[PatchSet]) -> float:
+    """Of a whole run, extrapolated from one on a few pairs."""
+    few = replace(tests[0], test_pairs=some_pairs(tests[0], TIMED_PAIRS))
+    begun = time.monotonic()
+    evaluate(run, [few])
+    each = (time.monotonic() - begun) / len(some_pairs(few, run.config.most_evaluation_pairs))
+    along = sum(len(some_pairs(one, run.config.most_evaluation_pairs)) for one in tests)
+    at_the_end = sum(len(some_pairs(one, None)) for one in tests)
+    return each * (along * len(run.config.evaluation_steps()) + at_the_end)
+
+
+def plan_content(runs: Sequence[Planned], out: Path, rates: Rates) -> list[dict[str, Any]]:
+    """Per run: what it is, its state, and the seconds that are left."""
+    lines = []
+    for one in runs:
+        done = one.result(out) is not None
+        state = "done" if done else "to do" if one.begun(out) is None else "begun"
+        left = 0 if done else one.config.iterations - one.steps_done(out)
+        config = {name: getattr(one.config, name) for name in ("iterations", "batch_size")}
+        seconds = left * rates.get(rate_key(one), 0.0)
+        lines.append({"name": one.title, "state": state, **config, "seconds": seconds, "folder": one.find(out).name})
+    return lines
+
+
+def seconds_of(then: Then, runs: Sequence[Planned], rates: Rates) -> float:
+    """As many complete runs, each as long as the mean of these."""
+    each = [rates[key] * one.config.iterations for one in runs if (key := rate_key(one)) in rates]
+    return then.runs * float(np.mean(each)) if each else 0.0
+
+
+def announce(runs: Sequence[Planned], out: Path, rates: Rates, then: Then = NOTHING_MORE) -> None:
+    """The plan and its cost, before anything is done."""
+    lines = plan_content(runs, out, rates)
+    left = [line for line in lines if line["state"] != "done"]
+    print_aside(f"Plan: {counted(len(lines), 'training run')}, {len(lines) - len(left)} of them done before.")
+    for line in lines:
+        print_aside(f"  {line['state']:5}  {line['name']}: {line['iterations']} iterations, N = {line['batch_size']}")
+    if left:
+        seconds = duration(sum(line["seconds"] for line in left))
+        print_aside(f"Estimate: {seconds} for {len(left)} runs, from finished runs or {TIMED_STEPS} timed steps.")
+    if then.runs:
+        cost = duration(seconds_of(then, runs, rates))
+        print_aside(f"Then {then.runs} more runs: {then.what}, about {cost}.")
+
+
+def duration(seconds: float) -> str:
+    minutes = int(seconds // 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes} min {int(seconds % 60):02d} s" if minutes else f"{int(seconds)} s"
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -1,254 +1,249 @@
-"""`python -m reproduce fig6a | fig6c | reproducibility | table2-4`: figures and tables of SDGMNet's own runs."""
+"""Training runs that tables and figures need. Each is trained once and found by any command.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+A run's folder is named by a digest of its configuration and data.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-import tyro
-from rich.console import Console
-
-from reproduce import ablation, checkpoints, stages
-from reproduce.captions import caption_of_run
-from reproduce.comparable import compared, require_comparable, scenes_left_out
-from reproduce.groups import Group, find_group
-from reproduce.output import deliver_paper, require_folder, require_run
-from reproduce.plan import Planned, made_elsewhere, plan_method, unique_runs
-from reproduce.results import Result, concern
-from reproduce.runner import run_plan
-from reproduce.table1 import PlanArguments, describe_with, finished_runs, only_plan
+from reproduce.groups import Group
+from reproduce.results import FILE, Result, differing_scenes, left_out_note, read_result, require_common, scenes_left_out
+from sdgmnet.data.sources import Sources
 from sdgmnet.errors import InputError
-from sdgmnet.report import Section, print_aside
-from sdgmnet.training.config import EPOCHS
+from sdgmnet.loss.registry import loss_defaults, parse_options
+from sdgmnet.report import print_aside
+from sdgmnet.training.checkpoint import checkpoints
+from sdgmnet.training.config import EPOCHS, PAPER_ITERATIONS, TrainConfig
+from sdgmnet.training.recipes import settings_of
 
-TOP_TEN = "the mean of a run's ten best checkpoints, chosen on the test pairs (the paper's way)"
+Presets = Literal["table", "native", "sdgm"]  # "table": the preset of each method below
+NOT_IN_DIGEST = ("data", "holdout", "checkpoint_every", "tensorboard")  # places, and what changes no bits
+
+
+class Method(NamedTuple):
+    label: str
+    recipe: str | None  # None: hand-crafted, nothing to train
+    preset: str
+
+
+# Rows in the order of Table 1. The FRN rows differ only in their loss; the others are as in their own papers.
+METHODS = {
+    "sift": Method("SIFT", None, ""),
+    "tfeat": Method("TFeat", "tfeat", "native"),
+    "l2net": Method("L2Net", "l2net", "native"),
+    "hardnet": Method("HardNet", "hardnet", "native"),
+    "cdfdesc": Method("CDFDesc", "cdfdesc", "native"),
+    "sosnet": Method("SOSNet", "sosnet", "native"),
+    "hardnet+frn": Method("HardNet+FRN", "hardnet+frn", "sdgm"),
+    "hynet": Method("HyNet", "hynet", "sdgm"),
+    "sdgmnet": Method("SDGMNet", "sdgmnet", "sdgm"),
+}
+
+
+def preset_of(method: str, presets: Presets) -> str:
+    return METHODS[method].preset if presets == "table" else presets
 
 
 @dataclass(frozen=True)
-class RunsArguments(PlanArguments):
-    """What all commands of SDGMNet's own runs have in common."""
+class Budget:
+    """What every learned method gets."""
 
-    train: tuple[str, ...] = ()
-    """Groups to train on, each tested on all others; left out: all."""
+    iterations: int
+    batch_size: int | None  # None: the recipe's own
+    checkpoints: int  # evaluations along a run
+    checkpoint_pairs: int | None  # of all test scenes together, at each of them; None: all pairs
 
-    def opened_with_trained(self, everywhere: bool = True) -> tuple[list[Group], list[Group]]:
-        """All groups, and those to train on: as --train names them, otherwise all or only the first."""
-        groups = self.opened()
-        if self.train:
-            return groups, [find_group(groups, name) for name in dict.fromkeys(self.train)]
-        return groups, groups if everywhere else groups[:1]
-
-    def opened_with_one_trained(self) -> tuple[list[Group], Group]:
-        """All groups, and the one to train on: that of --train, otherwise the first (of PhotoTour Liberty, as in the paper)."""
-        if len(set(self.train)) > 1:
-            raise InputError(f"--train {' '.join(self.train)}: this figure is of runs on one group; name one.")
-        groups = self.opened()
-        return groups, find_group(groups, self.train[0] if self.train else None)
-
-    def caption(
-        self,
-        what: str,
-        groups: Sequence[Group],
-        trained: Sequence[Group],
-        seeds: int = 1,
-        left_out: Sequence[str] = (),
-    ) -> str:
-        names = ", ".join(group.name for group in trained)
+    def sentence(self) -> str:
+        batch = "each method's own batch size" if self.batch_size is None else f"N = {self.batch_size}"
+        few = f"at most {self.checkpoint_pairs} test pairs of all scenes together, the last also on all pairs"
+        pairs = "all test pairs" if self.checkpoint_pairs is None else few
+        count = min(self.checkpoints, self.iterations)
+        half = ", so that ten of them are half of it (the paper has 200)" if count == 20 else ""
         return (
-            f"{what} FPR@95 in %, lower is better. {self.data_sentence(groups, left_out)} Trained on {names}, tested on the "
-            f"others. {self.budget().sentence()}; {seeds} seed{'s' if seeds > 1 else ''}."
+            f"{self.iterations} iterations for every learned method, {batch}; {count} checkpoints along each run{half}, "
+            f"evaluated on {pairs}"
         )
 
 
-def require_seeds(seeds: int) -> None:
-    if seeds < 1:
-        raise InputError(f"--seeds must be at least 1, not {seeds}.")
+SMALL_BUDGET = Budget(iterations=400, batch_size=256, checkpoints=20, checkpoint_pairs=4000)
+FULL_BUDGET = Budget(iterations=PAPER_ITERATIONS, batch_size=None, checkpoints=EPOCHS, checkpoint_pairs=None)
 
 
-class Done(NamedTuple):
-    """Runs that have a result, their results, and sentences about them for the caption."""
-
-    runs: list[Planned]
-    results: list[Result]
-    remarks: str
-    left_out: list[str]  # test scenes that were not the same for all
-
-
-def carried_out(arguments: RunsArguments, planned: Sequence[Planned]) -> Done | None:
-    """None where only the plan was asked for."""
-    console, state = Console(stderr=True), ""
-    if not arguments.finished:
-        require_comparable(unique_runs(planned), arguments.out, console)
-    if arguments.plan:
-        only_plan(planned, arguments, console)
-        return None
-    if arguments.finished:
-        runs, found = finished_runs(planned, arguments.out)
-        missing = len(unique_runs(planned)) - len(unique_runs(runs))
-        state = f" Not whole yet: {missing} of the {len(unique_runs(planned))} runs are missing." if missing else ""
-    else:
-        runs, found = list(planned), run_plan(planned, arguments.out, describe_with, console)
-    results, sentence = compared(runs, found)
-    return Done(runs, results, made_elsewhere(runs, found) + sentence + state, scenes_left_out(found))
-
-
-def concerns(results: Sequence[Result]) -> list[str]:
-    return list(dict.fromkeys(sentence for one in results if (sentence := concern(one))))
+def flat_settings(config: TrainConfig) -> dict[str, Any]:
+    """The settings with SDGM's options among them: the form in which records hold them and digests are made."""
+    settings = {**asdict(config), **loss_defaults("sdgm"), "decay": None}
+    if config.loss == "sdgm":
+        for name, value in parse_options(config.loss_options).items():
+            is_number = isinstance(value, int) and not isinstance(value, bool)
+            settings[name] = float(value) if is_number else value  # alpha=1 and alpha=1.0 are the same run
+        settings["loss_options"] = ()
+    return settings
 
 
 @dataclass(frozen=True)
-class Fig6aArguments(RunsArguments):
-    """Fig. 6 (a): FPR@95 of SDGMNet along training, a curve a training group, the best checkpoint marked.
+class Planned:
+    """One training run: on a group, tested on the others."""
 
-    python -m reproduce fig6a --groups A=sets/castle B=sets/rock C=sets/temple -o paper
-    """
+    method: str  # a method of Table 1, or any name
+    config: TrainConfig
+    train: Group
+    tests: tuple[Group, ...]
+
+    @property
+    def title(self) -> str:
+        return f"{self.method} on {self.train.name}, seed {self.config.seed}"
+
+    def digest(self) -> str:
+        """Of the settings that differ from their defaults, so that a setting added later does not orphan old runs."""
+        default = flat_settings(TrainConfig())
+        config = {
+            name: value
+            for name, value in flat_settings(self.config).items()
+            if name not in NOT_IN_DIGEST and value != default[name]
+        }
+        tests = sorted(one for group in self.tests for one in group.test_identity)
+        content = {"config": config, "train": sorted(self.train.train_identity), "test": tests}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+    def folder(self, out: Path) -> Path:
+        """The folder that this run gets if it has none yet."""
+        readable = "".join(sign if sign.isalnum() or sign in "+-.=" else "-" for sign in self.method)
+        return out / "runs" / f"{readable}-{self.train.name}-s{self.config.seed}-{self.digest()}"
+
+    def find(self, out: Path) -> Path:
+        """Its folder, also if another command named it differently: the digest counts. Finished comes before begun."""
+        known = sorted((out / "runs").glob(f"*-{self.digest()}"))
+        for file in (FILE, "config.json"):
+            for folder in known:
+                if (folder / file).exists():
+                    return folder
+        return known[0] if known else self.folder(out)
+
+    def result(self, out: Path) -> Result | None:
+        """None if the run is not finished."""
+        folder = self.find(out)
+        result = read_result(folder, self.digest())
+        if result is not None:
+            self.require_same(result.config, folder)
+        return result
+
+    def begun(self, out: Path) -> TrainConfig | None:
+        """The configuration of a run that was begun, None if there is none."""
+        path = self.find(out) / "config.json"
+        if not path.exists():
+            return None
+        config = TrainConfig.load(path)
+        self.require_same(flat_settings(config), path.parent)
+        return config
+
+    def steps_done(self, out: Path) -> int:
+        """Iterations that resuming does not repeat."""
+        if self.begun(out) is None:
+            return 0
+        known = [path.stem.rpartition("-")[2] for path in checkpoints(self.find(out) / "checkpoints")]
+        return max((int(one) for one in known if one.isdigit()), default=0)
+
+    def require_same(self, trained: Mapping[str, Any], folder: Path) -> None:
+        """The digest does not notice a default that has changed since. Settings left open are decided by the machine."""
+        there = json.loads(json.dumps(trained))
+        for name, value in json.loads(json.dumps(flat_settings(self.config))).items():
+            if name in there and name not in NOT_IN_DIGEST and value not in (None, "auto", there[name]):
+                raise InputError(
+                    f"{folder} was trained with {name} = {there[name]}, which is now {value}: move it away to train it again."
+                )
+
+    def fingerprints(self) -> dict[str, dict[str, str]]:
+        """Of the present sets, in the form of `Result.data`."""
+        tests = {name: value for group in self.tests for name, value in group.test_fingerprints.items()}
+        return {"train": self.train.train_fingerprints, "test": tests}
+
+    def sources(self) -> Sources:
+        return Sources(list(self.train.train), [one for group in self.tests for one in group.test])
 
 
-def fig6a(words: list[str]) -> None:
-    arguments = tyro.cli(Fig6aArguments, prog="python -m reproduce fig6a", args=words)
-    groups, trained = arguments.opened_with_trained()
-    planned = [plan_method("sdgmnet", group, groups, arguments.budget(), 0) for group in trained]
-    done = carried_out(arguments, planned)
-    if done is None:
-        return
-    runs, results, remarks, left_out = done
-    curves = checkpoints.curves_of(runs, results)
-    what = "SDGMNet's checkpoints: mean over the test groups; the image has the second half of long runs."
-    caption = arguments.caption(what, groups, trained, left_out=left_out)
-    caption += remarks
-    sections = [
-        Section("Fig. 6 (a)", caption, *checkpoints.fig6a_table(curves)),
-        Section("As printed in the paper (Table 1)", checkpoints.BEST_NOTE, *checkpoints.printed_best()),
-    ]
-    content = {
-        "caption": caption,
-        "left_out": left_out,
-        "curves": curves,
-        "paper_best_percent": checkpoints.paper_best(),
+def plan_run(
+    method: str,
+    recipe: str,
+    preset: str,
+    group: Group,
+    groups: Sequence[Group],
+    budget: Budget,
+    seed: int,
+    **overrides: Any,
+) -> Planned:
+    """A recipe in the budget. overrides: settings that a sweep varies."""
+    tests = tuple(one for one in groups if one.name != group.name)
+    sets, most = sum(len(one.test) for one in tests), max(one.pairs() for one in tests)
+    settings: dict[str, Any] = {
+        "iterations": budget.iterations,
+        "evaluations": budget.checkpoints,
+        "evaluation_pairs": most if budget.checkpoint_pairs is None else max(2, budget.checkpoint_pairs // sets),
+        "seed": seed,
+        "data": tuple(folder for one in groups for folder in one.folders),
+        "holdout": tuple(one.name for other in tests for one in other.test),
+        **({} if budget.batch_size is None else {"batch_size": budget.batch_size}),
+        **overrides,
     }
-    seen = max((sum(result.checkpoint_pairs.values()) for result in results), default=0)
-    pairs = f"on {seen} test pairs a checkpoint"
-    draw = partial(checkpoints.draw_fig6a, curves, pairs=pairs)
-    deliver_paper(arguments.out, "fig6a", content, sections, draw, arguments.json, concerns(results))
+    return Planned(method, replace(settings_of(recipe, preset), **settings), group, tests)
 
 
-@dataclass(frozen=True)
-class ReproducibilityArguments(RunsArguments):
-    """Section V-A: SDGMNet trained with several seeds; mean and standard deviation of the top ten checkpoints.
-
-    python -m reproduce reproducibility --groups A=sets/castle B=sets/rock C=sets/temple --seeds 3 -o paper
-    """
-
-    seeds: int = 3
-    """Trainings on each group; the paper has 10."""
-
-
-def reproducibility(words: list[str]) -> None:
-    arguments = tyro.cli(ReproducibilityArguments, prog="python -m reproduce reproducibility", args=words)
-    require_seeds(arguments.seeds)
-    groups, trained = arguments.opened_with_trained()
-    budget = arguments.budget()
-    planned = [
-        plan_method("sdgmnet", group, groups, budget, seed) for seed in range(arguments.seeds) for group in trained
-    ]
-    done = carried_out(arguments, planned)
-    if done is None:
-        return
-    runs, results, remarks, left_out = done
-    spread = checkpoints.spread_of(runs, results, len(trained))
-    caption = arguments.caption(f"SDGMNet, {TOP_TEN}.", groups, trained, arguments.seeds, left_out)
-    caption += remarks
-    sections = [
-        Section("Reproducibility", caption, *checkpoints.spread_table(spread)),
-        Section("As printed in the paper (Section V-A)", "PhotoTour, full trainings.", *checkpoints.printed_spread()),
-    ]
-    content = {"caption": caption, "left_out": left_out, "fpr95": spread, "paper_percent": checkpoints.REPRODUCIBILITY}
-    draw = partial(checkpoints.draw_spread, spread)
-    deliver_paper(arguments.out, "reproducibility", content, sections, draw, arguments.json, concerns(results))
+def plan_method(
+    name: str, group: Group, groups: Sequence[Group], budget: Budget, seed: int, presets: Presets = "table"
+) -> Planned:
+    """A learned row of Table 1."""
+    method = METHODS[name]
+    if method.recipe is None:
+        raise InputError(f"{method.label} is not trained.")
+    return plan_run(name, method.recipe, preset_of(name, presets), group, groups, budget, seed)
 
 
-@dataclass(frozen=True)
-class Fig6cArguments(RunsArguments):
-    """Fig. 6 (c): four self weights with and without power adjustment, and the ratios of powers of Section V-D.
-
-    HyNet and HardNet+FRN are the dashed lines. Runs that table1 trained into the same folder are not trained again.
-
-        python -m reproduce fig6c --groups A=sets/castle B=sets/rock C=sets/temple --seeds 2 -o paper
-    """
-
-    train: tuple[str, ...] = ()
-    """Groups to train on, each tested on all others; left out: the first one at small scale, all at full scale."""
-    seeds: int = 1
-    """Trainings of each framework on each of these groups."""
+def unique_runs(runs: Sequence[Planned]) -> list[Planned]:
+    """Each training once, under its first name: m = 0.6 and α = 0.9 are the same run."""
+    unique: dict[str, Planned] = {}
+    for one in runs:
+        unique.setdefault(one.digest(), one)
+    return list(unique.values())
 
 
-def fig6c(words: list[str]) -> None:
-    arguments = tyro.cli(Fig6cArguments, prog="python -m reproduce fig6c", args=words)
-    require_seeds(arguments.seeds)
-    groups, trained = arguments.opened_with_trained(everywhere=arguments.scale == "full")
-    planned = ablation.ablation_runs(trained, groups, arguments.budget(), arguments.seeds)
-    done = carried_out(arguments, planned)
-    if done is None:
-        return
-    runs, results, remarks, left_out = done
-    scores = ablation.scores_of(runs, results, len(trained))
-    ratios, late = (ablation.power_ratios(runs, results, since) for since in (None, ablation.LATE))
-    what = f"Mean over all train→test cells. {ablation.DASHED_NOTE}"
-    caption = arguments.caption(what, groups, trained, arguments.seeds, left_out) + remarks
-    sections = [
-        Section("Fig. 6 (c): ablation", caption, *ablation.score_table(scores)),
-        Section(
-            "Ratio of powers P⁺/P⁻ without power adjustment (Section V-D)",
-            "Means over the epochs, and over the runs (their range). &θ is 1 by construction. "
-            "The paper prints its four numbers in no stated order; here they stand by the definitions.",
-            *ablation.ratio_table(ratios, late),
-        ),
-    ]
-    content = {"caption": caption, "left_out": left_out, **ablation.content(scores, ratios, late)}
-    draw = partial(ablation.draw_fig6c, scores)
-    deliver_paper(arguments.out, "fig6c", content, sections, draw, arguments.json, concerns(results))
+def missing(runs: Sequence[Planned], out: Path) -> list[Planned]:
+    return [one for one in runs if one.result(out) is None]
 
 
-@dataclass(frozen=True)
-class StagesArguments:
-    """Tables 2-4: the running statistics at five stages of training, beside those of the authors' logs.
-
-    python -m reproduce table2-4 runs/liberty runs/notredame -o paper
-    """
-
-    runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Folders of finished runs that were trained with SDGMNet's loss."""
-    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
-    """Folder for table2-4.md, .json, .png and .pdf."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Print JSON instead of tables."""
+def finished_runs(runs: Sequence[Planned], out: Path) -> tuple[list[Planned], list[Result]]:
+    known = [(one, result) for one in runs if (result := one.result(out)) is not None]
+    if not known:
+        raise InputError(f"{out} has no finished run of this plan yet: omit --finished to train them.")
+    return [one for one, _ in known], [result for _, result in known]
 
 
-def statistics(words: list[str]) -> None:
-    arguments = tyro.cli(StagesArguments, prog="python -m reproduce table2-4", args=words)
-    if not arguments.runs:
-        raise InputError("name at least one folder of a run that was trained with SDGMNet's loss.")
-    require_folder(arguments.out)
-    print_aside(f"Tables 2-4: from the logs of {', '.join(map(str, arguments.runs))}; seconds.")
-    ours, sections = {}, []
-    for folder in arguments.runs:
-        require_run(folder)
-        found, config = stages.stages_of(folder)
-        if found.label in ours:
-            raise InputError(f"{folder}: two runs are called {found.label}; name one of the folders otherwise.")
-        ours[found.label] = found
-        caption = (
-            f"Running statistics of Eq. (14) at the ends of five of {min(EPOCHS, config.iterations)} epochs, decay "
-            f"{config.loss_setting('decay'):g}; angles in radians. {caption_of_run(folder)}"
+def tested_groups(runs: Sequence[Planned]) -> list[Group]:
+    return list({group.name: group for one in runs for group in one.tests}.values())
+
+
+def require_comparable(runs: Sequence[Planned], out: Path) -> None:
+    """Before anything is trained: finished runs and those to come must have test scenes in common."""
+    known = [one.result(out) for one in runs]
+    scenes = differing_scenes(
+        one.fingerprints()["test"] if result is None else result.data["test"]
+        for one, result in zip(runs, known, strict=True)
+        if result is None or result.diverged is None
+    )
+    require_common(tested_groups(runs), scenes)
+    if scenes:
+        print_aside(f"Note:{left_out_note(scenes)}")
+
+
+def data_notes(runs: Sequence[Planned], results: Sequence[Result]) -> str:
+    """Sentences for a caption: runs on another cut of the same photos, and test scenes that were left out for it."""
+    other = {one.digest(): result.data != one.fingerprints() for one, result in zip(runs, results, strict=True)}
+    note = ""
+    if any(other.values()):
+        note = (
+            f" {sum(other.values())} of the {len(other)} runs used sets that were cut from the same photos with the same options "
+            "at another time, not the present ones."
         )
-        sections.append(Section(f"Tables 2-4: {found.label}", caption, *stages.stage_table(found)))
-    sections += [Section(one.label, stages.AUTHORS_NOTE, *stages.stage_table(one)) for one in stages.AUTHORS]
-    content = {
-        "captions": [one.text for one in sections],
-        "stages": stages.STAGES,
-        "here": {label: found._asdict() for label, found in ours.items()},
-        "authors": {found.label: found.values for found in stages.AUTHORS},
-    }
-    draw = partial(stages.draw_stages, ours)
-    deliver_paper(arguments.out, "table2-4", content, sections, draw, arguments.json)
+    return note + left_out_note(scenes_left_out(results))

@@ -1,52 +1,95 @@
-"""Fig. 6 (b) and Fig. 7: the margin m and the attenuation α, one at a time, on one group."""
+"""`python -m reproduce fig6b | fig7`: the margin m and the attenuation α, one at a time, on one group."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-import matplotlib.lines
 import numpy as np
+import tyro
+from matplotlib.lines import Line2D
 
+from reproduce.checkpoints import TOP_TEN
 from reproduce.groups import Group
-from reproduce.plan import Budget, Planned, plan_run
-from reproduce.results import Cells, Result, last, last_ten, mean_of, number, top_ten
-from sdgmnet.benchmarks.hpatches import TASKS
+from reproduce.plan_command import SDGMNetArguments, require_seeds
+from reproduce.results import Result, Way, concerns, last, last_ten, mean_of, number, top_ten
+from reproduce.runs import Budget, Planned, plan_run
+from sdgmnet.benchmarks.hpatches import TASKS, compare, gap, headline
+from sdgmnet.commands.evaluate_hpatches import note
+from sdgmnet.data.hpatches.files import choose_sequences
+from sdgmnet.data.hpatches.tasks import PAIRS
+from sdgmnet.descriptors import identity, parse_descriptor
 from sdgmnet.errors import InputError
 from sdgmnet.plots import COLOURS, COLUMN, PAGE, RELATIVE, new_figure, printed, save_print
+from sdgmnet.report import Section, counting_bar, tracker
 
 # The paper gives its ranges in the figure only; its text names m = 0.6 and 0.7, α = 0.9 and 1.
 MARGINS = (0.0, 0.3, 0.5, 0.6, 0.7)
 ALPHAS = (0.8, 0.85, 0.9, 0.95, 1.0)
 SYMBOLS = {"margin": "m", "alpha": "α"}
-WAYS: dict[str, Callable[[Result, Sequence[Group]], Cells]] = {"top ten": top_ten, "last ten": last_ten, "last": last}
-NAMES = {
+WAYS: dict[str, Way] = {"top ten": top_ten, "last ten": last_ten, "last": last}
+WAY_NAMES = {
     "top ten": "ten best checkpoints",
     "last ten": "last ten checkpoints",
     "last": "last checkpoint, all pairs",
 }
-Curve = dict[float, dict[str, list[float]]]  # value -> way -> FPR@95, a seed each
+Table = tuple[list[str], list[list[str]]]
+Curve = dict[float, dict[str, list[float]]]  # value -> way -> FPR@95, per seed
+Accuracy = dict[float, dict[str, dict[str, float | None]]]  # α -> task -> "map", "delta" as fractions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fig6bArguments(SDGMNetArguments):
+    """Fig. 6 (b): SDGMNet with other margins m and other attenuations α, one at a time.
+
+    python -m reproduce fig6b --groups A=sets/castle B=sets/rock C=sets/temple -o paper
+    """
+
+    margins: tuple[float, ...] = MARGINS
+    """Values of m, with α = 0.9."""
+    alphas: tuple[float, ...] = ALPHAS
+    """Values of α, with m = 0.6."""
+    train: tuple[str, ...] = ()
+    """The group to train on, tested on all others; default: the first one."""
+    seeds: int = 1
+    """Trainings of each value."""
+
+
+def fig6b(words: list[str]) -> None:
+    arguments = tyro.cli(Fig6bArguments, prog="python -m reproduce fig6b", args=words)
+    require_seeds(arguments.seeds)
+    groups, group = arguments.open_one_trained()
+    values = {"margin": arguments.margins, "alpha": arguments.alphas}
+    planned = [
+        one
+        for setting in SYMBOLS
+        for one in sweep_runs(setting, values[setting], group, groups, arguments.budget(), arguments.seeds)
+    ]
+    done = arguments.carry_out(planned)
+    if done is None:
+        return
+    curves = {setting: curve_of(setting, done.runs, done.results) for setting in SYMBOLS}
+    caption = arguments.caption("Mean over the test groups.", groups, [group], done, arguments.seeds)
+    text = f"{caption} Top ten: {TOP_TEN}."
+    section = Section("Fig. 6 (b): margin and attenuation", text, *sweep_table(curves))
+    results = {"caption": caption, "left_out": done.left_out, **content(curves)}
+    arguments.deliver("fig6b", results, [section], partial(draw_fig6b, curves), concerns(done.results))
 
 
 def sweep_runs(
     setting: str, values: Sequence[float], trained: Group, groups: Sequence[Group], budget: Budget, seeds: int
 ) -> list[Planned]:
-    """SDGMNet with one setting varied; the value of the paper's settings is Table 1's run."""
+    """SDGMNet with one setting varied; with the paper's value it is the run of Table 1."""
     for value in values:
         if not (0 <= value < 1 if setting == "margin" else value > 0):
-            rule = "lies in [0, 1)" if setting == "margin" else "is positive"
+            rule = "must be in [0, 1)" if setting == "margin" else "must be positive"
             raise InputError(f"--{setting}s: {SYMBOLS[setting]} {rule}, not {value}.")
     if len(set(values)) < 2:
-        raise InputError(f"--{setting}s needs two different values at least.")
+        raise InputError(f"--{setting}s needs at least two different values.")
     return [
         plan_run(
-            f"{setting}={value:g}",
-            "sdgmnet",
-            "sdgm",
-            trained,
-            groups,
-            budget,
-            seed,
-            loss_options=(f"{setting}={value!r}",),
+            f"{setting}={value:g}", "sdgmnet", "sdgm", trained, groups, budget, seed, loss_options=(f"{setting}={value!r}",)
         )
         for seed in range(seeds)
         for value in sorted(set(values))
@@ -54,7 +97,7 @@ def sweep_runs(
 
 
 def curve_of(setting: str, runs: Sequence[Planned], results: Sequence[Result]) -> Curve:
-    """Of the runs of that sweep; what diverged has no number."""
+    """Of the runs of that sweep; a run that diverged adds no number."""
     curve: Curve = {}
     for one, result in zip(runs, results, strict=True):
         if one.method.startswith(f"{setting}="):
@@ -65,7 +108,7 @@ def curve_of(setting: str, runs: Sequence[Planned], results: Sequence[Result]) -
     return dict(sorted(curve.items()))
 
 
-def sweep_table(curves: Mapping[str, Curve]) -> tuple[list[str], list[list[str]]]:
+def sweep_table(curves: Mapping[str, Curve]) -> Table:
     body = [
         [
             f"{SYMBOLS[setting]} = {value:g}",
@@ -75,26 +118,26 @@ def sweep_table(curves: Mapping[str, Curve]) -> tuple[list[str], list[list[str]]
         for setting, curve in curves.items()
         for value, scores in curve.items()
     ]
-    return ["setting", *(f"{name} (%)" for name in NAMES.values()), "seeds"], body
+    return ["setting", *(f"{name} (%)" for name in WAY_NAMES.values()), "seeds"], body
 
 
-# The paper's way, and on all pairs.
-DRAWN: tuple[tuple[str, str, Literal["-", "--"]], ...] = (
-    ("top ten", COLOURS["sdgmnet"], "-"),
-    ("last", "#7f7f7f", "--"),
-)
+def content(curves: Mapping[str, Curve]) -> dict[str, list[dict[str, object]]]:
+    return {
+        setting: [{"value": value, "fpr95": scores} for value, scores in curve.items()]
+        for setting, curve in curves.items()
+    }
 
 
-def draw_fig6b(curves: Mapping[str, Curve], path: Path) -> list[Path]:
-    """Two panels on one scale: FPR@95 against m and against α; dots are seeds."""
+def draw_fig6b(curves: Mapping[str, Curve], stem: Path) -> list[Path]:
+    """Two panels on one scale: FPR@95 against m and against α, in the paper's way and on all pairs; dots are seeds."""
+    drawn = (("top ten", COLOURS["sdgmnet"], "-"), ("last", "#7f7f7f", "--"))
     with printed():
         figure, axes = new_figure(1, len(curves), COLUMN, 2.2)
         for axis, (setting, curve) in zip(axes[0], curves.items(), strict=True):
-            for way, colour, style in DRAWN:
+            for way, colour, style in drawn:
                 known = [(value, 100 * np.array(scores[way])) for value, scores in curve.items() if scores[way]]
-                axis.plot(
-                    [value for value, _ in known], [one.mean() for _, one in known], style, marker="o", color=colour
-                )
+                x, y = [value for value, _ in known], [one.mean() for _, one in known]
+                axis.plot(x, y, style, marker="o", color=colour)
                 for value, one in known:
                     if len(one) > 1:
                         axis.plot([value] * len(one), one, ".", color=colour, markersize=2.5, alpha=0.7)
@@ -105,17 +148,93 @@ def draw_fig6b(curves: Mapping[str, Curve], path: Path) -> list[Path]:
             axis.sharey(axes[0, 0])
             axis.tick_params(labelleft=False)
         handles = [
-            matplotlib.lines.Line2D([], [], color=colour, linestyle=style, marker="o", label=NAMES[way])
-            for way, colour, style in DRAWN
+            Line2D([], [], color=colour, linestyle=style, marker="o", label=WAY_NAMES[way]) for way, colour, style in drawn
         ]
         figure.legend(handles=handles, loc="outside upper center", ncols=2)
-        return save_print(figure, path)
+        return save_print(figure, stem)
 
 
-Accuracy = dict[float, dict[str, dict[str, float | None]]]  # α -> task -> "map", "delta" as fractions
+@dataclass(frozen=True, kw_only=True)
+class Fig7Arguments(SDGMNetArguments):
+    """Fig. 7: the attenuation α against HPatches' mAP and ΔmAP = mAP(easy) - mAP(tough), of the last checkpoints.
+
+    The runs are those of fig6b. sdgmnet data hpatches makes strips of your own sequences.
+
+        python -m reproduce fig7 --groups A=sets/castle B=sets/rock C=sets/temple --hpatches strips -o paper
+    """
+
+    hpatches: Annotated[Path | None, tyro.conf.arg(aliases=["--root"])] = None
+    """Folder of sequences, each with ref.png, e1.png ... t5.png."""
+    split: Literal["a", "b", "c", "full", "illum", "view", "all"] = "all"
+    """Official split (the paper: a), or all sequences in the folder."""
+    pairs: int = PAIRS
+    """Pairs to draw for each cell of verification."""
+    alphas: tuple[float, ...] = ALPHAS
+    """Values of α, with m = 0.6."""
+    train: tuple[str, ...] = ()
+    """The group to train on; default: the first one."""
 
 
-def accuracy_table(found: Accuracy) -> tuple[list[str], list[list[str]]]:
+def fig7(words: list[str]) -> None:
+    arguments = tyro.cli(Fig7Arguments, prog="python -m reproduce fig7", args=words)
+    if arguments.hpatches is None or not arguments.hpatches.is_dir():
+        raise InputError("--hpatches needs a folder of HPatches strips: the release, or what sdgmnet data hpatches makes.")
+    if arguments.pairs < 1:
+        raise InputError(f"--pairs must be at least 1, not {arguments.pairs}.")
+    choose_sequences(arguments.hpatches, arguments.split)  # raises before anything is trained
+    groups, group = arguments.open_one_trained()
+    done = arguments.carry_out(sweep_runs("alpha", arguments.alphas, group, groups, arguments.budget(), 1))
+    if done is None:
+        return
+    usable = [one for one, result in zip(done.runs, done.results, strict=True) if result.diverged is None]
+    if not usable:
+        raise InputError(f"all runs diverged, so there is nothing to measure ({'; '.join(concerns(done.results))}).")
+    without = [one for one in usable if not weights_of(one, arguments.out).exists()]
+    if without and not arguments.finished:
+        file = weights_of(without[0], arguments.out)
+        raise InputError(f"{file} does not exist: move its folder away, and the same command trains it again.")
+    usable = [one for one in usable if one not in without]
+    if not usable:
+        raise InputError(f"{arguments.out}: no finished run has its weights: omit --finished to train them.")
+    bare = f" Without weights, so not shown: {', '.join(one.method for one in without)}." if without else ""
+    found, tasks = measure_alphas(arguments, arguments.hpatches, usable)
+    caption = (
+        f"mAP and ΔmAP (easy minus tough) in %, higher mAP is better; last checkpoints. {tasks} "
+        f"{arguments.data_sentence(groups)} Trained on {group.name}. {arguments.budget().sentence()}.{done.notes}{bare}"
+    )
+    section = Section("Fig. 7: attenuation on HPatches", caption, *accuracy_table(found))
+    results = {"caption": caption, "alphas": [{"alpha": alpha, **tasks} for alpha, tasks in found.items()]}
+    arguments.deliver("fig7", results, [section], partial(draw_fig7, found), concerns(done.results))
+
+
+def weights_of(run: Planned, out: Path) -> Path:
+    return run.find(out) / "last.safetensors"
+
+
+def measure_alphas(arguments: Fig7Arguments, root: Path, runs: Sequence[Planned]) -> tuple[Accuracy, str]:
+    """mAP by α, and a sentence about the tasks."""
+    files = [str(weights_of(one, arguments.out)) for one in runs]
+    with counting_bar() as bars:
+        report = compare(
+            [parse_descriptor(file)._replace(label=one.method) for one, file in zip(runs, files, strict=True)],
+            [identity(file) for file in files],
+            root,
+            split=arguments.split,
+            cache=arguments.out / "hpatches-cache",
+            pairs=arguments.pairs,
+            track=tracker(bars),
+        )
+    found = {
+        float(one.config.loss_setting("alpha")): {
+            task: {"map": headline(rows, task), "delta": gap(rows, task)} for task in TASKS
+        }
+        for one, (_, rows) in zip(runs, report.lines, strict=True)
+    }
+    names = report.choice.names
+    return found, f"HPatches' tasks: {note(report)}; sequences {', '.join(names) if len(names) <= 10 else len(names)}."
+
+
+def accuracy_table(found: Accuracy) -> Table:
     def percent(value: float | None) -> str:
         return "-" if value is None else f"{100 * value:.2f}"
 
@@ -126,41 +245,31 @@ def accuracy_table(found: Accuracy) -> tuple[list[str], list[list[str]]]:
     return ["α", *(f"{task} mAP (%)" for task in TASKS), *(f"{task} ΔmAP (%)" for task in TASKS)], body
 
 
-def draw_fig7(found: Accuracy, path: Path) -> list[Path]:
-    """A panel a task: mAP on the left scale, ΔmAP = mAP(easy) - mAP(tough) on the right one, both named at the edges."""
+def draw_fig7(found: Accuracy, stem: Path) -> list[Path]:
+    """One panel per task: mAP on the left scale, ΔmAP = mAP(easy) - mAP(tough) on the right one."""
     with printed():
         figure, axes = new_figure(1, len(TASKS), PAGE, 2.2)
         for axis, task in zip(axes[0], TASKS, strict=True):
             right = axis.twinx()
             # Room below the one and above the other: two curves of the same shape would hide each other.
-            for place, kind, colour, marker, below, above in (
+            for side, kind, colour, marker, below, above in (
                 (axis, "map", COLOURS["sdgmnet"], "o", 0.3, 0.06),
                 (right, "delta", RELATIVE, "s", 0.06, 0.3),
             ):
-                known = [
-                    (alpha, 100 * value) for alpha, tasks in found.items() if (value := tasks[task][kind]) is not None
-                ]
-                place.plot([alpha for alpha, _ in known], [value for _, value in known], marker=marker, color=colour)
-                place.tick_params(axis="y", colors=colour)
+                known = {alpha: 100 * value for alpha, one in found.items() if (value := one[task][kind]) is not None}
+                side.plot(list(known), list(known.values()), marker=marker, color=colour)
+                side.tick_params(axis="y", colors=colour)
                 if known:
-                    low, high = min(value for _, value in known), max(value for _, value in known)
+                    low, high = min(known.values()), max(known.values())
                     room = max(high - low, 0.1)
-                    place.set_ylim(low - below * room, high + above * room)
+                    side.set_ylim(low - below * room, high + above * room)
                 else:
-                    place.set_yticks([])
+                    side.set_yticks([])
             if all(tasks[task]["map"] is None for tasks in found.values()):
                 axis.text(0.5, 0.5, "not measured", transform=axis.transAxes, ha="center", va="center")
             axis.set(title=f"patch {task}" if task != "matching" else "image matching", xlabel=r"attenuation $\alpha$")
-            if task == TASKS[0]:
-                axis.set_ylabel("mAP (%)", color=COLOURS["sdgmnet"])
+            axis.grid(axis="x", linestyle=":")
             if task == TASKS[-1]:
                 right.set_ylabel(r"$\Delta$mAP (%)", color=RELATIVE)
-            axis.grid(axis="x", linestyle=":")
-        return save_print(figure, path)
-
-
-def content(curves: Mapping[str, Curve]) -> dict[str, Any]:
-    return {
-        setting: [{"value": value, "fpr95": scores} for value, scores in curve.items()]
-        for setting, curve in curves.items()
-    }
+        axes[0, 0].set_ylabel("mAP (%)", color=COLOURS["sdgmnet"])
+        return save_print(figure, stem)

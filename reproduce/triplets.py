@@ -1,0 +1,253 @@
+"""`python -m reproduce fig1`: two real triplets, their patches, their places on the sphere, and the modulated gradients."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import tyro
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from reproduce.output import OutputArguments
+from sdgmnet.data.patchset import PatchSet
+from sdgmnet.data.sources import open_patchsets
+from sdgmnet.encoders import load_encoder
+from sdgmnet.engine import describe_patches
+from sdgmnet.errors import InputError
+from sdgmnet.loss.mining import hardest_in_batch
+from sdgmnet.loss.statistics import batch_moments
+from sdgmnet.loss.weights import coupled_weight, self_weight
+from sdgmnet.plots import COLUMN, NEGATIVE, POSITIVE, SMALL, printed, save_print
+from sdgmnet.pretrained import ALIAS
+from sdgmnet.report import Section, print_aside
+from sdgmnet.training.config import TrainConfig
+
+ARROW = 0.42  # radii of the sphere for a weight of 1
+SHOWN = (("hard", 0.95), ("easy", 0.2))  # quantiles of θʳ
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fig1Arguments(OutputArguments):
+    """Fig. 1 from two real triplets of a batch, a hard and an easy one: patches, places on the sphere, modulated gradients.
+
+        python -m reproduce fig1 --data my_patches/dog -o fig1
+
+    The negative of each pair is the nearest one in a batch of random points. The three angles of a triplet are drawn exactly,
+    as a triangle on a sphere in space. The length of the arrows is SDGM's weight with the statistics of this batch.
+    """
+
+    data: str = "demo"
+    """A PatchSet, a PhotoTour folder, or demo."""
+    weights: str = ALIAS
+    """The shipped weights (sdgmnet), a .safetensors file or the folder of a run."""
+    points: int = 256
+    """Points of the batch, two patches each."""
+    margin: float = 0.6
+    """m of Eq. (11)."""
+    seed: int = 0
+    """Random seed of the choice of points."""
+
+
+def fig1(words: list[str]) -> None:
+    arguments = tyro.cli(Fig1Arguments, prog="python -m reproduce fig1", args=words)
+    if arguments.points < 2 or not 0 <= arguments.margin < 1:
+        raise InputError("--points must be at least 2 and --margin in [0, 1).")
+    if arguments.seed < 0:
+        raise InputError(f"--seed must not be negative, not {arguments.seed}.")
+    arguments.require_folder()
+    patchset, encoder = open_patchset(arguments.data), load_encoder(arguments.weights)[0]
+    pairs = draw_pairs(patchset, arguments.points, arguments.seed)
+    print_aside(f"Fig. 1: describing {2 * len(pairs)} patches of {patchset.name}.")
+    descriptors = np.asarray(describe_patches(encoder, patchset.patches[pairs.ravel()]))
+    descriptors = descriptors / np.maximum(np.linalg.norm(descriptors, axis=-1, keepdims=True), 1e-12)
+    threshold = TrainConfig().loss_setting("min_negative_angle")
+    triplets = find_triplets(descriptors.reshape(*pairs.shape, -1), pairs, arguments.margin, threshold)
+    rows = []
+    for one in triplets:
+        numbers = (one.theta_pos, one.theta_neg, one.theta_pos - one.theta_neg, one.w_pos, one.w_neg)
+        rows.append([f"{one.name}, row {one.row}", *(f"{value:.3f}" for value in numbers)])
+    caption = (
+        f"{patchset.name}: {len(pairs)} points, two patches each, described by {Path(arguments.weights).name}; triplets at the "
+        "95 % and at the 20 % quantile of θʳ. Weights are SDGM's with the statistics of this batch, "
+        f"m = {arguments.margin:g}."
+    )
+    results = {
+        "caption": caption,
+        "data": patchset.name,
+        "weights": arguments.weights,
+        "pairs": len(pairs),
+        "triplets": [one._asdict() for one in triplets],
+    }
+    section = Section("Fig. 1: triplets (radians)", caption, ("triplet", "θ⁺", "θ⁻", "θʳ", "w⁺", "w⁻"), rows)
+    note = f"{patchset.name}, batch of {len(pairs)} pairs; arrows: modulated gradients"
+    arguments.deliver("fig1", results, [section], lambda stem: draw_fig1(patchset, triplets, note, stem))
+
+
+def open_patchset(data: str) -> PatchSet:
+    """The only set of this name; for demo, its test images."""
+    found = [one for one in open_patchsets([data]) if one.name != "demo-train"]
+    if len(found) != 1:
+        names = ", ".join(one.name for one in found)
+        raise InputError(f"--data {data} contains several sets ({names}): give the folder of one.")
+    return found[0]
+
+
+class Triplet(NamedTuple):
+    """Of a batch: its patches, their angles in radians and SDGM's weights."""
+
+    name: str
+    row: int  # of the batch
+    patches: tuple[int, int, int]  # anchor, positive, negative, as indices of the PatchSet
+    theta_pos: float
+    theta_neg: float
+    theta_other: float  # between positive and negative
+    w_pos: float
+    w_neg: float
+
+
+def draw_pairs(patchset: PatchSet, points: int, seed: int) -> np.ndarray:
+    """(N, 2) patches: two of each of at most `points` random points, no two of which are ambiguous."""
+    order = np.argsort(patchset.point_id, kind="stable")
+    ids, start, size = np.unique(patchset.point_id[order], return_index=True, return_counts=True)
+    several = np.random.default_rng(seed).permutation(np.flatnonzero(size >= 2))
+    if len(several) < 2:
+        raise InputError(f"{patchset.name} has fewer than two points with two patches, so no triplet.")
+    near: dict[int, set[int]] = {}
+    for one, other in [] if patchset.conflicts is None else np.asarray(patchset.conflicts).tolist():
+        near.setdefault(one, set()).add(other)
+        near.setdefault(other, set()).add(one)
+    chosen: dict[int, int] = {}
+    for place in several.tolist():
+        if len(chosen) == points:
+            break
+        if not near.get(int(ids[place]), set()) & chosen.keys():
+            chosen[int(ids[place])] = place
+    return np.stack([order[start[list(chosen.values())] + view] for view in (0, 1)], axis=1)
+
+
+def find_triplets(descriptors: np.ndarray, pairs: np.ndarray, margin: float, threshold: float) -> list[Triplet]:
+    """A hard and an easy one of a batch: descriptors (N, 2, D) of unit length, pairs (N, 2) of `draw_pairs`.
+
+    Weights are SDGM's with the statistics of this batch.
+    """
+    anchor, positive = torch.from_numpy(descriptors).double().unbind(dim=1)
+    found = hardest_in_batch(anchor, positive, threshold)
+    pos, neg, rel = batch_moments(found.theta_pos, found.theta_neg, found.admissible)
+    coupled = coupled_weight(found.theta_rel, rel[0], rel[1], margin)
+    w_pos, w_neg = coupled * self_weight(found.theta_pos, *pos), coupled * self_weight(found.theta_neg, *neg)
+    seen = np.flatnonzero(found.admissible.numpy())
+    if len(seen) < 2:
+        raise InputError("fewer than two triplets have a negative beyond the anti-noise threshold: give more patches.")
+    relative = found.theta_rel.numpy()
+    sides = torch.stack([anchor, positive], dim=1)  # (N, 2, D)
+    triplets = []
+    for name, quantile in SHOWN:
+        row = int(seen[np.argmin(abs(relative[seen] - np.quantile(relative[seen], quantile)))])
+        patches, theta = _angles(sides, pairs, row, float(found.theta_neg[row]))
+        triplets.append(Triplet(name, row, patches, *theta, float(w_pos[row]), float(w_neg[row])))
+    return triplets
+
+
+def _angles(
+    sides: torch.Tensor, pairs: np.ndarray, row: int, theta_neg: float
+) -> tuple[tuple[int, int, int], tuple[float, float, float]]:
+    """Patches and angles of a row. Of its two sides, the one that the nearest negative is nearest to is the anchor."""
+    cosines = sides[row] @ sides.flatten(0, 1).T  # (2, 2 N)
+    cosines[:, 2 * row : 2 * row + 2] = -2
+    side, other = divmod(int((cosines - math.cos(theta_neg)).abs().argmin()), cosines.shape[1])
+    a, p, n = sides[row, side], sides[row, 1 - side], sides.flatten(0, 1)[other]
+    patches = (int(pairs[row, side]), int(pairs[row, 1 - side]), int(pairs.reshape(-1)[other]))
+    return patches, (_angle(a, p), _angle(a, n), _angle(p, n))
+
+
+def _angle(x: np.ndarray | torch.Tensor, y: np.ndarray | torch.Tensor) -> float:
+    return math.acos(max(-1.0, min(1.0, float(x @ y))))
+
+
+def on_sphere(triplet: Triplet) -> np.ndarray:
+    """(3, 3): anchor, positive and negative on the sphere in space, with exactly their three angles; the anchor in front."""
+    cos_pos, cos_neg, cos_other = (math.cos(one) for one in (triplet.theta_pos, triplet.theta_neg, triplet.theta_other))
+    sin_pos, sin_neg = math.sin(triplet.theta_pos), math.sin(triplet.theta_neg)
+    corner = math.acos(max(-1.0, min(1.0, (cos_other - cos_pos * cos_neg) / max(sin_pos * sin_neg, 1e-12))))
+    left, right = math.pi / 2 + corner / 2, math.pi / 2 - corner / 2  # azimuths
+    points = [
+        (0.0, 0.0, 1.0),
+        (sin_pos * math.cos(left), sin_pos * math.sin(left), cos_pos),
+        (sin_neg * math.cos(right), sin_neg * math.sin(right), cos_neg),
+    ]
+    tilt = 0.45  # the anchor slightly below the middle, which leaves room above
+    turn = np.array([[1, 0, 0], [0, math.cos(tilt), -math.sin(tilt)], [0, math.sin(tilt), math.cos(tilt)]])
+    return np.asarray(np.array(points) @ turn.T)
+
+
+def tangent(here: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """Unit direction from `here` along the sphere towards `there`."""
+    along = there - (here @ there) * here
+    return np.asarray(along / max(float(np.linalg.norm(along)), 1e-12))
+
+
+def draw_fig1(patchset: PatchSet, triplets: Sequence[Triplet], note: str, stem: Path | str) -> list[Path]:
+    """One row per triplet: patches left; right, the sphere from the front with the arcs θ⁺, θ⁻ and the modulated gradients."""
+    row_height, bottom = 1.36, 0.22
+    height = row_height * len(triplets) + bottom
+    with printed():
+        figure = Figure(figsize=(COLUMN, height))
+        for line, one in enumerate(triplets):
+            base = bottom + (len(triplets) - 1 - line) * row_height
+            for column, (patch, letter, colour) in enumerate(
+                zip(one.patches, "apn", ("black", POSITIVE, NEGATIVE), strict=True)
+            ):
+                place = (0.05 + 0.62 * column) / COLUMN, (base + 0.55) / height, 0.56 / COLUMN, 0.56 / height
+                axis = figure.add_axes(place)
+                axis.imshow(patchset.patches[patch], cmap="gray", vmin=0, vmax=255)
+                axis.set(xticks=(), yticks=())
+                for spine in axis.spines.values():
+                    spine.set(color=colour, linewidth=1.2)
+                axis.set_title(rf"$\boldsymbol{{{letter}}}_{{{one.row}}}$", pad=3.5)
+            angles = rf"$\theta^+$ = {one.theta_pos:.2f}   $\theta^-$ = {one.theta_neg:.2f}"
+            angles += rf"   $\theta^r$ = {one.theta_pos - one.theta_neg:.2f}"
+            weights = "$w^+ = w^- = 0$: below the margin"
+            if one.w_pos + one.w_neg > 0:
+                weights = rf"$w^+$ = {one.w_pos:.2f}   $w^-$ = {one.w_neg:.2f}"
+            figure.text(0.05 / COLUMN, (base + 0.37) / height, angles, fontsize=SMALL)
+            figure.text(0.05 / COLUMN, (base + 0.19) / height, f"{one.name}: {weights}", fontsize=SMALL)
+            draw_sphere(figure.add_axes((2.08 / COLUMN, (base + 0.02) / height, 1.32 / COLUMN, 1.32 / height)), one)
+        figure.text(0.5, 0.06 / height, note, ha="center", fontsize=SMALL - 1, parse_math=False)
+        return save_print(figure, stem)
+
+
+def draw_sphere(axis: Axes, triplet: Triplet) -> None:
+    angle = np.linspace(0, 2 * np.pi, 200)
+    axis.plot(np.cos(angle), np.sin(angle), color="0.6", linewidth=0.8)
+    for lift in (-0.5, 0.0, 0.5):  # a few parallels, so that it looks round
+        radius = math.sqrt(1 - lift**2)
+        axis.plot(radius * np.cos(angle), lift + 0.25 * radius * np.sin(angle), color="0.92", linewidth=0.5, zorder=0)
+    anchor, positive, negative = points = on_sphere(triplet)
+    for end, side, colour, name in ((positive, -1.0, POSITIVE, r"$\theta^+$"), (negative, 1.0, NEGATIVE, r"$\theta^-$")):
+        steps = np.linspace(0, _angle(anchor, end), 50)[:, None]
+        arc = np.cos(steps) * anchor + np.sin(steps) * tangent(anchor, end)
+        axis.plot(arc[:, 0], arc[:, 1], color=colour, linewidth=0.9, linestyle="--")
+        label = arc[25, :2] + 0.13 * np.array([side, -0.5])
+        axis.text(label[0], label[1], name, color=colour, fontsize=SMALL, ha="center", va="center")
+    moves = (
+        (anchor, tangent(anchor, positive), triplet.w_pos, POSITIVE),
+        (positive, tangent(positive, anchor), triplet.w_pos, POSITIVE),
+        (anchor, -tangent(anchor, negative), triplet.w_neg, NEGATIVE),
+        (negative, -tangent(negative, anchor), triplet.w_neg, NEGATIVE),
+    )
+    for here, direction, weight, colour in moves:
+        if weight > 0:
+            tip = here + ARROW * weight * direction
+            style = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.3, "mutation_scale": 6, "shrinkA": 0, "shrinkB": 0}
+            axis.annotate("", xy=tuple(tip[:2]), xytext=tuple(here[:2]), arrowprops=style)
+    offsets = ((0.14, -0.1), (-0.17, 0.08), (0.17, -0.06))
+    for point, letter, colour, (x, y) in zip(points, "apn", ("black", POSITIVE, NEGATIVE), offsets, strict=True):
+        axis.plot(point[0], point[1], "o", color=colour, markersize=3.2)
+        text = rf"$\boldsymbol{{{letter}}}$"
+        axis.text(point[0] + x, point[1] + y, text, color=colour, ha="center", va="center")
+    axis.set(xlim=(-1.06, 1.06), ylim=(-1.06, 1.06), aspect="equal")
+    axis.axis("off")
