@@ -80,7 +80,9 @@ def read_layers(encoder: nn.Module) -> list[Layer]:
         layers = [Layer("patch", "ends", tuple(patches.shape[1:]), 0)]
         if not torch.equal(x, patches):
             layers.append(Layer(_preparation(x), "other", tuple(x.shape[1:]), 0))
-        layers += _boxes(leaves, x, float(getattr(encoder, "dropout", 0.0) or 0.0), getattr(encoder, "feature_shape", ()))
+        layers += _boxes(
+            leaves, x, float(getattr(encoder, "dropout", 0.0) or 0.0), getattr(encoder, "feature_shape", ())
+        )
     finally:
         encoder.train(training)
     is_unit = bool(torch.allclose(descriptors.norm(dim=1), torch.ones(2), atol=1e-4))
@@ -149,7 +151,9 @@ def draw_fig3(title: str, layers: Sequence[Layer], stem: Path | str) -> list[Pat
             axis.add_patch(
                 FancyBboxPatch(corner, box_width - 0.1, box_height, boxstyle=style, facecolor=fill, edgecolor="0.35")
             )
-            fitting = 72 * (box_width - 0.2) / (0.55 * len(layer.text))  # points: a letter is about half as wide as high
+            fitting = (
+                72 * (box_width - 0.2) / (0.55 * len(layer.text))
+            )  # points: a letter is about half as wide as high
             axis.text(0.05 + box_width / 2, y, layer.text, ha="center", va="center", fontsize=min(SMALL - 0.5, fitting))
             size = "×".join(str(one) for one in (*layer.shape[1:], layer.shape[0]))
             axis.text(2.86, y, size, ha="right", va="center", fontsize=SMALL)
@@ -157,7 +161,14 @@ def draw_fig3(title: str, layers: Sequence[Layer], stem: Path | str) -> list[Pat
                 count = f"{layer.parameters:,}".replace(",", "\N{NO-BREAK SPACE}")
                 axis.text(3.42, y, count, ha="right", va="center", fontsize=SMALL)
             if number:
-                arrow = {"arrowstyle": "-|>", "color": "0.35", "linewidth": 0.6, "mutation_scale": 5, "shrinkA": 0, "shrinkB": 0}
+                arrow = {
+                    "arrowstyle": "-|>",
+                    "color": "0.35",
+                    "linewidth": 0.6,
+                    "mutation_scale": 5,
+                    "shrinkA": 0,
+                    "shrinkB": 0,
+                }
                 above, below = (1.2, y + step - box_height / 2), (1.2, y + box_height / 2)
                 axis.annotate("", xy=below, xytext=above, arrowprops=arrow)
         total = f"{sum(one.parameters for one in layers):,}".replace(",", "\N{NO-BREAK SPACE}")

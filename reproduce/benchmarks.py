@@ -151,7 +151,9 @@ def fig4(words: list[str]) -> None:
         "table": [[*ours, *theirs[1:]] for ours, theirs in zip(measured[1], published_maps[1], strict=True)],
         "differences": differences[1],
     }
-    arguments.deliver("fig4", content, sections, partial(both_kinds, partial(draw_fig4, lines, note=note)), latest=False)
+    arguments.deliver(
+        "fig4", content, sections, partial(both_kinds, partial(draw_fig4, lines, note=note)), latest=False
+    )
 
 
 def both_kinds(draw: Callable[..., None], stem: Path) -> list[Path]:
@@ -224,8 +226,8 @@ class Fig5Arguments(BenchmarkArguments):
 
         python -m reproduce fig5 SIFT=sift HardNet=kornia:HardNet sdgmnet --root hpatches-sequences-release -o fig5
 
-    Results of the same descriptors, options and data in -o are reused. The paper prints no numbers with this figure; fig5.md has
-    the number of correct matches.
+    Results of the same descriptors, options and data in -o are reused. The paper prints no numbers with this figure; fig5.md
+    has the number of correct matches.
     """
 
     root: Path | None = None

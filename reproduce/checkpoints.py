@@ -142,7 +142,9 @@ def spread_of(runs: Sequence[Planned], results: Sequence[Result], groups: int) -
     tests = list(trained | dict.fromkeys(group.name for one in runs for group in one.tests))
     complete = [found for _, found in sorted(by_seed.items()) if len(found) == groups]
     means = [float(np.mean([value for one in found for value in one.values()])) for found in complete]
-    return {name: cells[name] for name in sorted(cells, key=lambda name: tests.index(name.split("→")[1]))} | {"mean": means}
+    return {name: cells[name] for name in sorted(cells, key=lambda name: tests.index(name.split("→")[1]))} | {
+        "mean": means
+    }
 
 
 SPREAD_HEADER = ["train→test", "top ten (%)", "± over seeds (%)", "seeds"]

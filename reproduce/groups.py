@@ -73,7 +73,7 @@ def open_groups(texts: Sequence[str], phototour: Path | None, progress: bool = F
     if len(texts) < 2:
         raise InputError(
             "--groups needs at least two groups of scenes, one to train on and the others to test on, as in --groups "
-            "A=sets/castle,sets/dog B=sets/rock C=sets/temple. sdgmnet data photos makes such sets; --phototour reads PhotoTour's."
+            "A=sets/castle,sets/dog B=sets/rock. sdgmnet data photos makes such sets; --phototour reads PhotoTour's."
         )
     groups = [_open(text, progress) for text in texts]
     require_disjoint(groups)

@@ -6,9 +6,9 @@ walk, in which each step turns by its angle into a new dimension:
     a₀ -π/2- p₀ -(θ⁻-δ)- a₁ -θ⁺- p₁ -θ⁻- a₂ -θ⁺- p₂ -π/2- a₃ -π/2- p₃ ...
 
 The cosine of two descriptors that are not neighbours in the walk is the product of the cosines between them, so they are
-farther apart: the nearest negative of a₂ is p₁, at θ⁻. The row of p₁ is in the same situation as row 2, which matters for losses
-that mine in both directions, but does not mine back: row 0 is nearer to it by δ = 1e-6 rad. Rows from 3 on are orthogonal to
-all others. TFeat's negative, the positive of the row before, is p₁ as well.
+farther apart: the nearest negative of a₂ is p₁, at θ⁻. The row of p₁ is in the same situation as row 2, which matters for
+losses that mine in both directions, but does not mine back: row 0 is nearer to it by δ = 1e-6 rad. Rows from 3 on are
+orthogonal to all others. TFeat's negative, the positive of the row before, is p₁ as well.
 
 The derivative. The descriptors are linearly independent, so each of their inner products can be changed alone: p₂ is moved
 along the tangent v with v·a₂ = -sin θ⁺ and v·x = 0 for every other x, which changes θ⁺ at rate 1 and no other angle.

@@ -1,4 +1,4 @@
-"""`python -m reproduce fig2 | modulation`: the modulation functions of SDGM, and those of any loss measured in the same form."""
+"""`python -m reproduce fig2 | modulation`: the modulation functions of SDGM, and those of any loss."""
 
 import textwrap
 import time
@@ -72,8 +72,8 @@ def fig2(words: list[str]) -> None:
     would = "" if config.loss == "sdgm" else " that SDGM's loss would give"
     caption = (
         f"{caption_of_run(arguments.run)} Angles of {len(angles.theta_pos)} triplets after its last step; weights{would} by "
-        f"{kind_of_moments(config)}, m = {margin:g}: {100 * angles.active_share(margin):.1f} % of these triplets are beyond the "
-        "margin."
+        f"{kind_of_moments(config)}, m = {margin:g}: {100 * angles.active_share(margin):.1f} % of these triplets are beyond "
+        "the margin."
     )
     samples = {"θ⁺": angles.theta_pos, "θ⁻": angles.theta_neg, "θʳ": angles.theta_pos - angles.theta_neg}
     rows = [
@@ -105,9 +105,9 @@ class ModulationArguments(OutputArguments):
 
         python -m reproduce modulation sdgm hardnet cdf hynet pml:CircleLoss,m=0.4,gamma=80 --run runs/one -o modulation
 
-    In a batch, one triplet has the angles (θ⁺, θ⁻) and everything else is orthogonal. Autograd gives the derivatives of the loss
-    with respect to these two angles alone: over the whole plane, along curves and at the angles of a real run. Drawn as the
-    paper's Fig. 2, one row per loss, each relative to its own largest value. Losses that keep statistics have the run's.
+    In a batch, one triplet has the angles (θ⁺, θ⁻) and everything else is orthogonal. Autograd gives the derivatives of the
+    loss with respect to these two angles alone: over the whole plane, along curves and at the angles of a real run. Drawn as
+    the paper's Fig. 2, one row per loss, each relative to its own largest value. Losses that keep statistics have the run's.
     """
 
     losses: tyro.conf.Positional[tuple[str, ...]]
@@ -219,12 +219,16 @@ def examine(loss: nn.Module, label: str, angles: Angles, grid: int, rows: int, t
     """A prepared loss over the plane, along curves and along the run."""
     ignored = ignored_below(loss)
     if ignored >= RIGHT * (1 - 0.5 / CURVE_POINTS):
-        raise InputError(f"{label}: min_negative_angle = {ignored:g} ignores every negative of the plane; give less than 1.5.")
+        raise InputError(
+            f"{label}: min_negative_angle = {ignored:g} ignores every negative of the plane; give less than 1.5."
+        )
     theta = (np.arange(grid) + 0.5) * RIGHT / grid
     curve = (np.arange(CURVE_POINTS) + 0.5) * RIGHT / CURVE_POINTS
     pos, neg = np.quantile(angles.theta_pos, QUANTILES), np.quantile(angles.theta_neg, QUANTILES)
     chosen = np.linspace(0, len(angles.theta_pos) - 1, min(ALONG, len(angles.theta_pos)), dtype=np.int64)
-    along_theta = np.stack([angles.theta_pos[chosen], angles.theta_neg[chosen]]).astype(np.float64).clip(SMALLEST, RIGHT)
+    along_theta = (
+        np.stack([angles.theta_pos[chosen], angles.theta_neg[chosen]]).astype(np.float64).clip(SMALLEST, RIGHT)
+    )
     parts = [np.meshgrid(theta, theta), np.meshgrid(curve, neg), np.meshgrid(curve, pos)[::-1], list(along_theta)]
     places = np.concatenate([np.stack([one.ravel() for one in part]) for part in parts], axis=1).clip(SMALLEST, RIGHT)
     found = measure_at(loss, places[0], places[1], rows, track)

@@ -96,7 +96,9 @@ class PlanArguments(OutputArguments):
         if not self.json:
             announce(unique, self.out, rates, then)
             return
-        later = {"runs": then.runs, "what": then.what, "seconds": seconds_of(then, unique, rates)} if then.runs else None
+        later = (
+            {"runs": then.runs, "what": then.what, "seconds": seconds_of(then, unique, rates)} if then.runs else None
+        )
         print(json.dumps({"runs": plan_content(unique, self.out, rates), "then": later}, indent=2))
 
 

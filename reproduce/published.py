@@ -1,4 +1,4 @@
-"""Numbers that the paper, its authors' logs and earlier papers printed. They stand next to measured ones in their own columns."""
+"""Numbers printed in the paper, its authors' logs and earlier papers, shown in columns of their own next to measured ones."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ class Printed(NamedTuple):
     mean: float  # as printed
 
 
-# Table 1 (PROTOCOLS.md 1.8). L2Net's cells give a mean of 2.14 (2.23 if the last is 1.71), CDFDesc's 1.18, TFeat's 6.61, HardNet's 1.52.
+# Table 1 (PROTOCOLS.md 1.8). L2Net's cells give a mean of 2.14 (2.23 if the last is 1.71); see TABLE1_NOTE.
 TABLE1 = {
     "sift": Printed((29.84, 29.84, 22.53, 22.53, 27.29, 27.29), 26.55),
     "tfeat": Printed((7.39, 10.13, 3.06, 3.80, 8.06, 7.24), 6.64),
@@ -33,7 +33,7 @@ TABLE1_NOTE = (
 # Section V-A: ten trainings, the ten best checkpoints of each; mean and std by TABLE1_COLUMNS, then of the mean.
 REPRODUCIBILITY = ((0.86, 0.04), (1.55, 0.14), (0.29, 0.02), (0.51, 0.05), (0.88, 0.08), (0.80, 0.06), (0.82, 0.06))
 
-# Section V-D prints [1.02, 0.94, 1.00, 0.95] without naming them; this assignment follows from the definitions (PROTOCOLS.md 2.5).
+# Section V-D prints [1.02, 0.94, 1.00, 0.95] without names; this assignment follows from the definitions (PROTOCOLS.md 2.5).
 POWER_RATIOS = {"l2": 1.02, "s": 0.94, "theta": 1.00, "af": 0.95}
 
 MARGIN_SHARE = (0.7, 0.3)  # Section V-B: fewer than 30 % of the triplets with m = 0.7
@@ -84,7 +84,7 @@ def _log(label: str, *rows: tuple[float, ...]) -> Stages:
 
 AUTHORS_NOTE = (
     "Epoch means over batches, from the training logs published with the authors' code. Tables 2-4 print nearly these: 111 of "
-    "their 120 cells agree within one unit of the last digit, the others within two, except one that differs by three and a half."
+    "their 120 cells agree within one unit of the last digit, the others within two, except one (three and a half)."
 )
 AUTHORS = (
     _log(

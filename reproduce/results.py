@@ -39,8 +39,12 @@ class Result:
     pairs: dict[str, int]
     seconds_per_iteration: float  # evaluations included; 0 if unknown
     diverged: str | None = None  # the reason why it did not finish
-    powers: list[list[float]] = field(default_factory=list)  # step, P⁺ and P⁻ at the end of each epoch, if the loss has any
-    data: dict[str, dict[str, str]] = field(default_factory=lambda: {"train": {}, "test": {}})  # fingerprints of the sets
+    powers: list[list[float]] = field(
+        default_factory=list
+    )  # step, P⁺ and P⁻ at the end of each epoch, if the loss has any
+    data: dict[str, dict[str, str]] = field(
+        default_factory=lambda: {"train": {}, "test": {}}
+    )  # fingerprints of the sets
 
     def save(self, folder: Path) -> None:
         write_json(folder / FILE, asdict(self))
@@ -148,8 +152,8 @@ def number(values: Sequence[float], diverged: bool) -> str:
     return f"{100 * np.mean(values):.2f}{spread}"
 
 
-# Runs are compared on the test scenes that were identical for all of them, patch by patch and pair by pair. A scene that was cut
-# from its photos again has other patches and other test pairs; its FPR@95 then differs by chance about as much as methods do.
+# Runs are compared on the test scenes that were identical for all of them, patch by patch and pair by pair. A scene that was
+# cut from its photos again has other patches and test pairs; its FPR@95 then differs by chance about as much as methods do.
 
 
 def differing_scenes(tests: Iterable[Mapping[str, str]]) -> list[str]:
@@ -200,6 +204,6 @@ def left_out_note(scenes: Sequence[str]) -> str:
     if not scenes:
         return ""
     return (
-        f" Left out of the tests: {', '.join(scenes)}. These were cut from their photos more than once, so not all runs saw the "
-        "same test pairs."
+        f" Left out of the tests: {', '.join(scenes)}. These were cut from their photos more than once, so not all runs saw "
+        "the same test pairs."
     )

@@ -1,4 +1,4 @@
-"""Carry out a plan: read finished runs, resume begun ones, train the rest. Several processes with the same folder share the work."""
+"""Carry out a plan: read finished runs, resume begun ones, train the rest. Several processes share the work."""
 
 import shutil
 import time
@@ -190,9 +190,11 @@ def require_batches(runs: Sequence[Planned]) -> None:
         key = (one.train.name, config.batch_size, config.balance, config.views, config.carried)
         if key not in seen:
             seen.add(key)
-            options = {"balance": config.balance, "views": config.views, "carried": config.carried}
+            sampler = PairSampler(
+                one.train.train, config.seed, balance=config.balance, views=config.views, carried=config.carried
+            )
             try:
-                PairSampler(one.train.train, config.seed, **options).check_batch_size(config.batch_size)
+                sampler.check_batch_size(config.batch_size)
             except InputError as error:
                 raise InputError(f"group {one.train.name}: {error}") from error
 

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from reproduce.groups import Group
-from reproduce.results import FILE, Result, differing_scenes, left_out_note, read_result, require_common, scenes_left_out
+from reproduce.results import (
+    FILE,
+    Result,
+    differing_scenes,
+    left_out_note,
+    read_result,
+    require_common,
+    scenes_left_out,
+)
 from sdgmnet.data.sources import Sources
 from sdgmnet.errors import InputError
 from sdgmnet.loss.registry import loss_defaults, parse_options
@@ -243,7 +251,7 @@ def data_notes(runs: Sequence[Planned], results: Sequence[Result]) -> str:
     note = ""
     if any(other.values()):
         note = (
-            f" {sum(other.values())} of the {len(other)} runs used sets that were cut from the same photos with the same options "
-            "at another time, not the present ones."
+            f" {sum(other.values())} of the {len(other)} runs used sets that were cut from the same photos with the same "
+            "options at another time, not the present ones."
         )
     return note + left_out_note(scenes_left_out(results))

@@ -65,7 +65,9 @@ def read_stages(folder: Path) -> tuple[Stages, TrainConfig]:
     config = TrainConfig.load(folder / "config.json")
     epochs = read_log(folder / "log.jsonl", "epoch")
     if not epochs or f"running_{next(iter(STATISTICS))}" not in epochs[0]:
-        raise InputError(f"{folder} has no running statistics in its log: give a run that was trained with the loss sdgm.")
+        raise InputError(
+            f"{folder} has no running statistics in its log: give a run that was trained with the loss sdgm."
+        )
     lines = []
     for stage in STAGES:
         wanted = (stage + 1) / EPOCHS * config.iterations
@@ -114,7 +116,7 @@ def draw_stages(ours: Mapping[str, Stages], stem: Path) -> list[Path]:
             low, high = axis.get_ylim()
             axis.set_ylim(low, high + 0.22 * (high - low))
             axis.legend(ncols=3, loc="upper center", columnspacing=0.8, handlelength=1.2)
-        names = ", ".join(f"{MARKERS[markers[label]]} {label}" for label in ours)
-        note = f"solid: {names}; the authors' logs: Liberty dotted, Notredame dashed, Yosemite dash-dotted"
+        solid = ", ".join(f"{MARKERS[markers[label]]} {label}" for label in ours)
+        note = f"solid: {solid}; the authors' logs: Liberty dotted, Notredame dashed, Yosemite dash-dotted"
         figure.supxlabel("\n".join(textwrap.wrap(note, 120)), fontsize=SMALL, parse_math=False)
         return save_print(figure, stem)

@@ -15,14 +15,13 @@ from reproduce.groups import Group
 from reproduce.plan_command import SDGMNetArguments, require_seeds
 from reproduce.results import Result, Way, concerns, last, last_ten, mean_of, number, top_ten
 from reproduce.runs import Budget, Planned, plan_run
-from sdgmnet.benchmarks.hpatches import TASKS, compare, gap, headline
-from sdgmnet.commands.evaluate_hpatches import note
+from sdgmnet.benchmarks.hpatches import TASKS, compare, gap, headline, note
 from sdgmnet.data.hpatches.files import choose_sequences
 from sdgmnet.data.hpatches.tasks import PAIRS
-from sdgmnet.descriptors import identity, parse_descriptor
+from sdgmnet.descriptors import descriptor_fingerprint, load_descriptor
 from sdgmnet.errors import InputError
 from sdgmnet.plots import COLOURS, COLUMN, PAGE, RELATIVE, new_figure, printed, save_print
-from sdgmnet.report import Section, counting_bar, tracker
+from sdgmnet.report import Section, progress_bars
 
 # The paper gives its ranges in the figure only; its text names m = 0.6 and 0.7, α = 0.9 and 1.
 MARGINS = (0.0, 0.3, 0.5, 0.6, 0.7)
@@ -89,7 +88,14 @@ def sweep_runs(
         raise InputError(f"--{setting}s needs at least two different values.")
     return [
         plan_run(
-            f"{setting}={value:g}", "sdgmnet", "sdgm", trained, groups, budget, seed, loss_options=(f"{setting}={value!r}",)
+            f"{setting}={value:g}",
+            "sdgmnet",
+            "sdgm",
+            trained,
+            groups,
+            budget,
+            seed,
+            loss_options=(f"{setting}={value!r}",),
         )
         for seed in range(seeds)
         for value in sorted(set(values))
@@ -148,7 +154,8 @@ def draw_fig6b(curves: Mapping[str, Curve], stem: Path) -> list[Path]:
             axis.sharey(axes[0, 0])
             axis.tick_params(labelleft=False)
         handles = [
-            Line2D([], [], color=colour, linestyle=style, marker="o", label=WAY_NAMES[way]) for way, colour, style in drawn
+            Line2D([], [], color=colour, linestyle=style, marker="o", label=WAY_NAMES[way])
+            for way, colour, style in drawn
         ]
         figure.legend(handles=handles, loc="outside upper center", ncols=2)
         return save_print(figure, stem)
@@ -178,7 +185,9 @@ class Fig7Arguments(SDGMNetArguments):
 def fig7(words: list[str]) -> None:
     arguments = tyro.cli(Fig7Arguments, prog="python -m reproduce fig7", args=words)
     if arguments.hpatches is None or not arguments.hpatches.is_dir():
-        raise InputError("--hpatches needs a folder of HPatches strips: the release, or what sdgmnet data hpatches makes.")
+        raise InputError(
+            "--hpatches needs a folder of HPatches strips: the release, or what sdgmnet data hpatches makes."
+        )
     if arguments.pairs < 1:
         raise InputError(f"--pairs must be at least 1, not {arguments.pairs}.")
     choose_sequences(arguments.hpatches, arguments.split)  # raises before anything is trained
@@ -214,15 +223,15 @@ def weights_of(run: Planned, out: Path) -> Path:
 def measure_alphas(arguments: Fig7Arguments, root: Path, runs: Sequence[Planned]) -> tuple[Accuracy, str]:
     """mAP by α, and a sentence about the tasks."""
     files = [str(weights_of(one, arguments.out)) for one in runs]
-    with counting_bar() as bars:
+    with progress_bars() as on_progress:
         report = compare(
-            [parse_descriptor(file)._replace(label=one.method) for one, file in zip(runs, files, strict=True)],
-            [identity(file) for file in files],
+            [load_descriptor(file)._replace(label=one.method) for one, file in zip(runs, files, strict=True)],
             root,
+            fingerprints=[descriptor_fingerprint(file) for file in files],
             split=arguments.split,
             cache=arguments.out / "hpatches-cache",
             pairs=arguments.pairs,
-            track=tracker(bars),
+            on_progress=on_progress,
         )
     found = {
         float(one.config.loss_setting("alpha")): {

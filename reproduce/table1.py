@@ -142,7 +142,10 @@ def deliver_table1(
         preset: ", ".join(METHODS[one].label for one in learned if preset_of(one, arguments.preset) == preset)
         for preset in ("native", "sdgm")
     }
-    sentences = [f"FPR@95 in %, lower is better. {arguments.data_sentence(groups, left_out)}", f"{budget.sentence()}.{notes}"]
+    sentences = [
+        f"FPR@95 in %, lower is better. {arguments.data_sentence(groups, left_out)}",
+        f"{budget.sentence()}.{notes}",
+    ]
     if labels["native"]:
         own = "Networks, optimisers and augmentations of their own papers, schedules scaled to the length of the run"
         sentences.append(f"{own}: {labels['native']}.")
@@ -190,7 +193,9 @@ def sift_cells(groups: Sequence[Group], found: Sequence[Result], out: Path) -> t
         if known is None:
             known = measure_sift(patchset, sift_file(out, patchset.name, fingerprint))
         scores[patchset.name] = known
-    note = " SIFT was evaluated on the present sets, which have other test pairs than those of the runs." if lost else ""
+    note = (
+        " SIFT was evaluated on the present sets, which have other test pairs than those of the runs." if lost else ""
+    )
     return by_group(scores, groups), note
 
 
@@ -358,8 +363,15 @@ def draw_table1(lines: Sequence[Line], stem: Path, title: str) -> list[Path]:
         _finish(ours, lines, f"here: {title}")
         _finish(theirs, lines, "paper: PhotoTour, best epoch, mean of cells")
         theirs.tick_params(labelleft=False)
-        legend = {"best checkpoint": "<", "mean of last ten": "o", "last, all pairs (bars: seeds)": ">", "not trained": "s"}
-        handles = [Line2D([], [], color="#4d4d4d", marker=one, linestyle="", label=name) for name, one in legend.items()]
+        legend = {
+            "best checkpoint": "<",
+            "mean of last ten": "o",
+            "last, all pairs (bars: seeds)": ">",
+            "not trained": "s",
+        }
+        handles = [
+            Line2D([], [], color="#4d4d4d", marker=one, linestyle="", label=name) for name, one in legend.items()
+        ]
         if any(value <= SMALLEST for line in lines for values in line.means.values() for value in values):
             figure.supxlabel(f"at {100 * SMALLEST:g} %: as little or less, also 0", fontsize=SMALL)
         figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)

@@ -227,7 +227,10 @@ def draw_sphere(axis: Axes, triplet: Triplet) -> None:
         radius = math.sqrt(1 - lift**2)
         axis.plot(radius * np.cos(angle), lift + 0.25 * radius * np.sin(angle), color="0.92", linewidth=0.5, zorder=0)
     anchor, positive, negative = points = on_sphere(triplet)
-    for end, side, colour, name in ((positive, -1.0, POSITIVE, r"$\theta^+$"), (negative, 1.0, NEGATIVE, r"$\theta^-$")):
+    for end, side, colour, name in (
+        (positive, -1.0, POSITIVE, r"$\theta^+$"),
+        (negative, 1.0, NEGATIVE, r"$\theta^-$"),
+    ):
         steps = np.linspace(0, _angle(anchor, end), 50)[:, None]
         arc = np.cos(steps) * anchor + np.sin(steps) * tangent(anchor, end)
         axis.plot(arc[:, 0], arc[:, 1], color=colour, linewidth=0.9, linestyle="--")
@@ -242,7 +245,14 @@ def draw_sphere(axis: Axes, triplet: Triplet) -> None:
     for here, direction, weight, colour in moves:
         if weight > 0:
             tip = here + ARROW * weight * direction
-            style = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.3, "mutation_scale": 6, "shrinkA": 0, "shrinkB": 0}
+            style = {
+                "arrowstyle": "-|>",
+                "color": colour,
+                "linewidth": 1.3,
+                "mutation_scale": 6,
+                "shrinkA": 0,
+                "shrinkB": 0,
+            }
             axis.annotate("", xy=tuple(tip[:2]), xytext=tuple(here[:2]), arrowprops=style)
     offsets = ((0.14, -0.1), (-0.17, 0.08), (0.17, -0.06))
     for point, letter, colour, (x, y) in zip(points, "apn", ("black", POSITIVE, NEGATIVE), offsets, strict=True):

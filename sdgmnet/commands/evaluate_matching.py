@@ -8,13 +8,12 @@ import tyro
 from tyro.conf import Positional, arg
 
 from sdgmnet.benchmarks import matching
-from sdgmnet.benchmarks.matching import PairScore, Results, by_kind
+from sdgmnet.benchmarks.matching import Results, by_kind
 from sdgmnet.benchmarks.matching_measures import SAMPLE_THRESHOLDS, SAMPLES, SHOWN, mean_accuracy
 from sdgmnet.data.sequences import ImageSequence
 from sdgmnet.descriptors import COMPARED, load_descriptors
 from sdgmnet.errors import InputError
-from sdgmnet.features.images import read_gray
-from sdgmnet.plots import ImagePair, draw_fig5, draw_mma
+from sdgmnet.plots import draw_fig5, draw_mma, image_pair
 from sdgmnet.report import Flag, OptionalOut, Section, deliver, print_aside, progress_bars, write_page
 
 FIG5_ROWS = 5
@@ -119,10 +118,3 @@ def draw(results: Results, sequences: dict[str, ImageSequence], out: Path) -> li
             draw_fig5(list(results), rows, out / f"fig5.{kind}")
         sections.append(Section("The hardest pairs", FIG5, image=out / "fig5.png"))
     return sections
-
-
-def image_pair(scores: list[PairScore], sequences: dict[str, ImageSequence]) -> ImagePair:
-    """A row of Fig. 5 from the scores of all descriptors."""
-    sequence, number = sequences[scores[0].sequence], scores[0].number
-    images = read_gray(sequence.reference), read_gray(sequence.others[number - 2])
-    return ImagePair(f"{sequence.name} 1-{number}", images, [one.sampled.shown for one in scores])

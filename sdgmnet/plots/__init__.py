@@ -7,6 +7,7 @@ from sdgmnet.plots.benchmarks import (
     draw_fpr,
     draw_mma,
     draw_reconstruction,
+    image_pair,
 )
 from sdgmnet.plots.patches import draw_easy_and_hard, draw_patches, draw_strips
 from sdgmnet.plots.style import (
@@ -51,6 +52,7 @@ __all__ = [
     "draw_reconstruction",
     "draw_strips",
     "draw_training",
+    "image_pair",
     "marker_of",
     "method_of",
     "new_figure",

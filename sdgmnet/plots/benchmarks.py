@@ -13,8 +13,11 @@ from matplotlib.lines import Line2D
 
 from sdgmnet.benchmarks.hpatches import TASKS, Row, headline
 from sdgmnet.benchmarks.hpatches_tasks import POOLS
+from sdgmnet.benchmarks.matching import PairScore
 from sdgmnet.benchmarks.matching_measures import MMA_THRESHOLDS, Draw
 from sdgmnet.benchmarks.published import published
+from sdgmnet.data.sequences import ImageSequence
+from sdgmnet.features.images import read_gray
 from sdgmnet.plots.style import (
     COLUMN,
     DPI,
@@ -112,6 +115,13 @@ class ImagePair(NamedTuple):
     name: str
     images: tuple[np.ndarray, np.ndarray]  # (H, W) uint8: the reference, the other
     draws: Sequence[Draw]  # one per descriptor
+
+
+def image_pair(scores: Sequence[PairScore], sequences: Mapping[str, ImageSequence]) -> ImagePair:
+    """A row of Fig. 5 from the scores of all descriptors for one pair; sequences: by name."""
+    sequence, number = sequences[scores[0].sequence], scores[0].number
+    images = read_gray(sequence.reference), read_gray(sequence.others[number - 2])
+    return ImagePair(f"{sequence.name} 1-{number}", images, [one.sampled.shown for one in scores])
 
 
 def draw_fig5(labels: Sequence[str], rows: Sequence[ImagePair], path: Path | str) -> None:
