@@ -26,8 +26,8 @@ from reproduce.runs import (
     Planned,
     data_notes,
     finished_runs,
+    groups_tested,
     require_comparable,
-    tested_groups,
     unique_runs,
 )
 from sdgmnet.errors import InputError
@@ -146,7 +146,7 @@ class SDGMNetArguments(PlanArguments):
             state = f" Incomplete: {lacking} of the {len(unique)} runs are missing." if lacking else ""
         else:
             runs, found = list(planned), run_plan(planned, self.out)
-        results = compared(tested_groups(runs), found)
+        results = compared(groups_tested(runs), found)
         return Done(runs, results, data_notes(runs, found) + state, scenes_left_out(found))
 
     def caption(self, what: str, groups: Sequence[Group], trained: Sequence[Group], done: Done, seeds: int = 1) -> str:

@@ -228,7 +228,7 @@ def finished_runs(runs: Sequence[Planned], out: Path) -> tuple[list[Planned], li
     return [one for one, _ in known], [result for _, result in known]
 
 
-def tested_groups(runs: Sequence[Planned]) -> list[Group]:
+def groups_tested(runs: Sequence[Planned]) -> list[Group]:
     return list({group.name: group for one in runs for group in one.tests}.values())
 
 
@@ -240,7 +240,7 @@ def require_comparable(runs: Sequence[Planned], out: Path) -> None:
         for one, result in zip(runs, known, strict=True)
         if result is None or result.diverged is None
     )
-    require_common(tested_groups(runs), scenes)
+    require_common(groups_tested(runs), scenes)
     if scenes:
         print_aside(f"Note:{left_out_note(scenes)}")
 

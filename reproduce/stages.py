@@ -57,7 +57,7 @@ def table2_4(words: list[str]) -> None:
         "here": {label: found._asdict() for label, found in ours.items()},
         "authors": {found.label: found.values for found in AUTHORS},
     }
-    arguments.deliver("table2-4", results, sections, partial(draw_stages, ours))
+    arguments.deliver("table2-4", results, sections, partial(draw_stages, ours), concerns=[])
 
 
 def read_stages(folder: Path) -> tuple[Stages, TrainConfig]:

@@ -22,11 +22,11 @@ from reproduce.runs import (
     Presets,
     data_notes,
     finished_runs,
+    groups_tested,
     missing,
     plan_method,
     preset_of,
     require_comparable,
-    tested_groups,
 )
 from sdgmnet.benchmarks import phototour
 from sdgmnet.data.patchset import PatchSet
@@ -250,7 +250,7 @@ def columns(groups: Sequence[Group]) -> list[str]:
 def learned_lines(
     learned: Sequence[str], runs: Sequence[Planned], found: Sequence[Result], groups: Sequence[Group]
 ) -> list[Line]:
-    results = compared(tested_groups(runs), found)
+    results = compared(groups_tested(runs), found)
     by_run = {(one.method, one.train.name, one.config.seed): result for one, result in zip(runs, results, strict=True)}
     return [learned_line(name, by_run, groups) for name in learned]
 

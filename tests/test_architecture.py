@@ -32,7 +32,7 @@ ALLOWED = {
     "export": {"data", "encoders", "engine", "features"},
     "training": {"data", "distributed", "encoders", "engine", "loss", "metrics", "pretrained", "report"},
     "benchmarks": {"data", "data.photos", "descriptors", "engine", "features", "metrics", "native", "report", "sfm"},
-    "plots": {"benchmarks", "data", "loss", "metrics", "sfm", "training"},
+    "plots": {"benchmarks", "data", "features", "loss", "metrics", "sfm", "training"},
 }
 LIBRARY = set(ALLOWED)
 ALLOWED |= {"cli": {"benchmarks"}, "commands": LIBRARY, "reproduce": LIBRARY | {"cli"}, "bench": LIBRARY | {"cli"}}

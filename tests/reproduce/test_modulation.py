@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from reproduce.microscope import NEARER, ROW, gradient_of, measure, prepare, see_batches, triplet_in_a_batch, walk
+from reproduce.microscope import NEARER, ROW, gradient_of, measure, prepare, triplet_batch, walk, warm_up
 from reproduce.modulation import (
     content,
     draw_modulations,
@@ -165,7 +165,7 @@ def test_any_other_loss_equals_differences_of_one_angle(name: str) -> None:
     pytest.importorskip("pytorch_metric_learning")
     loss = loss_by_name(f"pml:{name}", {})
     for pos, neg in [(0.8, 0.9), (1.2, 1.1)]:
-        points = triplet_in_a_batch(pos, neg, ROWS)
+        points = triplet_batch(pos, neg, ROWS)
         gram = points @ points.T
 
         def value(i: int, j: int, theta: float, gram: Tensor = gram) -> float:
@@ -183,7 +183,7 @@ def test_any_other_loss_equals_differences_of_one_angle(name: str) -> None:
 
 
 def test_the_batch_is_as_described() -> None:
-    points = triplet_in_a_batch(0.7, 0.95, ROWS)
+    points = triplet_batch(0.7, 0.95, ROWS)
     theta = torch.acos((points @ points.T).clamp(-1, 1))
     anchor, positive, other = 2 * ROW, 2 * ROW + 1, 2 * ROW - 1
     assert theta[anchor, positive].item() == pytest.approx(0.7)
@@ -197,14 +197,14 @@ def test_the_batch_is_as_described() -> None:
     assert float(made[3] @ made[0]) == pytest.approx(math.cos(0.3) * math.cos(1.2) * math.cos(0.9))
 
 
-def test_negatives_below_the_threshold_are_not_seen(angles: Angles) -> None:
+def test_negatives_below_the_threshold_are_ignored(angles: Angles) -> None:
     loss = prepare(loss_by_name("sdgm", {}), angles, ROWS)
     assert measure(loss, 1.2, 0.5, ROWS)[1] == 0
     found = examine(loss, "sdgm", angles, 6, ROWS)
     assert np.isnan(found.plane.positive[:2]).all() and np.isfinite(found.plane.positive[3:]).all()
 
 
-def test_a_state_of_its_own_sees_the_angles_of_the_run(angles: Angles) -> None:
+def test_a_loss_with_buffers_is_trained_on_the_angles(angles: Angles) -> None:
     class Remembering(Float64State):
         def __init__(self) -> None:
             super().__init__()
@@ -217,19 +217,19 @@ def test_a_state_of_its_own_sees_the_angles_of_the_run(angles: Angles) -> None:
             return theta.sum() * self.seen[0]
 
     loss = Remembering()
-    see_batches(loss, angles, ROWS)
+    warm_up(loss, angles, ROWS)
     assert float(loss.seen[0] / loss.seen[1]) == pytest.approx(angles.theta_pos.mean(), abs=0.05)
     before = loss.seen.clone()
     prepared: nn.Module = prepare(loss, angles, ROWS)
     assert not prepared.training and float(loss.seen[1]) > float(before[1])
-    assert gradient_of(prepared, triplet_in_a_batch(0.5, 0.9, ROWS)).abs().max() > 0
+    assert gradient_of(prepared, triplet_batch(0.5, 0.9, ROWS)).abs().max() > 0
 
 
-def test_picture_data_and_table(tmp_path: Path, angles: Angles) -> None:
+def test_figure_results_and_table(tmp_path: Path, angles: Angles) -> None:
     names = ["sdgm", "hardnet-original"]
     found = [examine(prepare(loss_by_name(name, {}), angles, ROWS), name, angles, 5, ROWS) for name in names]
-    told = content(found, ROWS, "test")
-    for name, line in zip(names, told["losses"], strict=True):
+    results = content(found, ROWS, "test")
+    for name, line in zip(names, results["losses"], strict=True):
         for row, neg in enumerate(line["theta"]):
             for column, pos in enumerate(line["theta"]):
                 if line["plane_positive"][row][column] is None:
