@@ -19,7 +19,7 @@ import cv2
 import numpy as np
 import torch
 
-from reproduce.captions import caption_of_run
+from reproduce.output import caption_of_run
 from reproduce.results import FILE, Result, read_result
 from sdgmnet.benchmarks.photo_sets import read_truth
 from sdgmnet.data.download import unpack_zip
