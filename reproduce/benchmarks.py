@@ -18,7 +18,7 @@ from reproduce.published import HARDNET_REPOSITORY, HPATCHES_ARTICLE, HPATCHES_D
 from sdgmnet.benchmarks import hpatches, matching, reconstruction
 from sdgmnet.benchmarks.hpatches import TASKS, Row, gap, headline
 from sdgmnet.benchmarks.photo_sets import read_photo_sets
-from sdgmnet.benchmarks.published import Published, published
+from sdgmnet.benchmarks.published import published
 from sdgmnet.benchmarks.reconstruction import COLMAP, BenchmarkOptions, Detector
 from sdgmnet.data.hpatches.tasks import PAIRS
 from sdgmnet.descriptors import COMPARED, descriptor_fingerprint, load_descriptors, split_label
@@ -384,30 +384,21 @@ def reconstruction_table(rows: Sequence[dict[str, Any]]) -> Table:
     """A line per set and measure; the paper's numbers if the set is one of the benchmark's and has as many photos."""
     labels = list(dict.fromkeys(row["label"] for row in rows))
     photos = {row["set"]: row["photos"] for row in rows}
-    known = {name: {one.label: one for one in published(name, count)} for name, count in photos.items()}
+    known = {name: {one.label: one._asdict() for one in published(name, count)} for name, count in photos.items()}
     papers = list(dict.fromkeys(label for of_set in known.values() for label in of_set if label.startswith("paper, ")))
     by_set = {(row["set"], row["label"]): row for row in rows}
     body = []
     for name, count in photos.items():
         for key, title in MEASURES.items():
-            ours = [_measured(by_set.get((name, label)), key) for label in labels]
-            theirs = [_stated(known[name].get(label), key) for label in papers]
+            ours = [_cell(by_set.get((name, label)), key, "no model") for label in labels]
+            theirs = [_cell(known[name].get(label), key, "") for label in papers]
             if key != "dense" or any(ours):
                 body.append([f"{name} ({count} photos)", title, *ours, *theirs])
     return ["set", "measure", *labels, *papers], body
 
 
-def _measured(row: dict[str, Any] | None, key: str) -> str:
+def _cell(row: dict[str, Any] | None, key: str, missing: str) -> str:
     if row is None:
-        return "no model"
-    if key == "dense":
-        return str(row["dense"]["points"]) if "dense" in row else ""
-    value = row[key]
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
-def _stated(one: Published | None, key: str) -> str:
-    if one is None:
-        return ""
-    value = getattr(one, key)
+        return missing
+    value = row.get("dense", {"points": ""})["points"] if key == "dense" and "photos" in row else row[key]
     return f"{value:.2f}" if isinstance(value, float) else str(value)
