@@ -10,6 +10,7 @@ from pathlib import Path
 from sdgmnet.data.patchset import PatchSet, scene_of
 from sdgmnet.data.sources import DRAWN_PAIRS, open_patchsets, with_pairs
 from sdgmnet.errors import InputError
+from sdgmnet.report import OnProgress, no_progress
 from sdgmnet.training.fit import fingerprint
 
 PHOTOTOUR = {"LIB": "liberty", "ND": "notredame", "YOS": "yosemite"}  # in the order of Table 1's columns
@@ -60,7 +61,7 @@ def identity(patchset: PatchSet, drawn: bool = False) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def open_groups(texts: Sequence[str], phototour: Path | None, progress: bool = False) -> list[Group]:
+def open_groups(texts: Sequence[str], phototour: Path | None, on_progress: OnProgress = no_progress) -> list[Group]:
     """Groups written as NAME=FOLDER,FOLDER, or PhotoTour's three subsets inside a folder."""
     if phototour is not None and texts:
         raise InputError("give either --groups or --phototour, not both.")
@@ -75,18 +76,18 @@ def open_groups(texts: Sequence[str], phototour: Path | None, progress: bool = F
             "--groups needs at least two groups of scenes, one to train on and the others to test on, as in --groups "
             "A=sets/castle,sets/dog B=sets/rock. sdgmnet data photos makes such sets; --phototour reads PhotoTour's."
         )
-    groups = [_open(text, progress) for text in texts]
+    groups = [_open(text, on_progress) for text in texts]
     require_disjoint(groups)
     return groups
 
 
-def _open(text: str, progress: bool) -> Group:
+def _open(text: str, on_progress: OnProgress) -> Group:
     name, equals, folders = text.partition("=")
     names = tuple(folder for folder in folders.split(",") if folder)
     if not equals or not name or not names or not name.replace("-", "").replace("_", "").isalnum():
         raise InputError(f"--groups {text}: a group is written NAME=FOLDER,FOLDER, with a NAME of letters and digits.")
     try:
-        found = open_patchsets(names, progress)
+        found = open_patchsets(names, on_progress)
     except InputError as error:
         raise InputError(f"--groups {name}: {str(error).replace('--data ', '')}") from error
     return make_group(name, names, found)

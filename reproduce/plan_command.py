@@ -31,7 +31,7 @@ from reproduce.runs import (
     unique_runs,
 )
 from sdgmnet.errors import InputError
-from sdgmnet.report import Flag, Out
+from sdgmnet.report import Flag, Out, progress_bars
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,8 @@ class PlanArguments(OutputArguments):
 
     def open_groups(self) -> list[Group]:
         self.require_folder()
-        return open_groups(self.groups, self.phototour, progress=True)
+        with progress_bars() as on_progress:
+            return open_groups(self.groups, self.phototour, on_progress)
 
     def data_sentence(self, groups: Sequence[Group], left_out: Sequence[str] = ()) -> str:
         parts = []

@@ -191,10 +191,10 @@ def require_batches(runs: Sequence[Planned]) -> None:
         if key not in seen:
             seen.add(key)
             sampler = PairSampler(
-                one.train.train, config.seed, balance=config.balance, views=config.views, carried=config.carried
+                one.train.train, config.seed, balance=config.balance, views=config.views, reprojected=config.carried
             )
             try:
-                sampler.check_batch_size(config.batch_size)
+                sampler.require_batch_size(config.batch_size)
             except InputError as error:
                 raise InputError(f"group {one.train.name}: {error}") from error
 
