@@ -24,7 +24,8 @@ Generated from the commands. `COMMAND --help` prints the same text.
 
 
 class Option(NamedTuple):
-    names: str  # "-o, --out", or the metavar of a positional argument
+    names: str  # "-o, --out"; "" for a positional argument
+    value: str  # "PATH", "{native,sdgm}"; "" for a flag
     help: str
 
 
@@ -71,19 +72,20 @@ def options_of(command: str) -> list[Option]:
         warnings.simplefilter("ignore", DeprecationWarning)
         parser = tyro.extras.get_parser(kind, **keywords)
     return [
-        Option(", ".join(action.option_strings) or positional(str(action.metavar)), help_of(str(action.help)))
+        Option(", ".join(action.option_strings), value_of(action.metavar), help_of(str(action.help)))
         for action in parser._actions
         if action.dest != "help"
     ]
 
 
-def positional(metavar: str) -> str:
-    """[[PATH [PATH ...]]] becomes PATH ..."""
-    return re.sub(r"^\[\[(\w+) \[.*", r"\1 ...", metavar)
+def value_of(metavar: Any) -> str:
+    """[[PATH [PATH ...]]] becomes PATH ..., {None}|PATH becomes PATH."""
+    value = re.sub(r"^\[+(\w+) \[.*", r"\1 ...", str(metavar or ""))
+    return value.removeprefix("{None}|")
 
 
 def help_of(text: str) -> str:
-    return " ".join(text.split()).removesuffix("(default: )").rstrip()
+    return " ".join(text.replace("%%", "%").split()).removesuffix("(default: )").rstrip()
 
 
 def command_line() -> str:
@@ -95,9 +97,16 @@ def command_line() -> str:
             parts.append(f"## {program}\n")
         text = inspect.cleandoc(arguments_of(command)[0].__doc__ or summary)
         parts.append(f"### {command}\n\n{text}\n\n| option | meaning |\n|---|---|")
-        parts.extend(f"| `{cell(one.names)}` | {cell(escape(one.help))} |" for one in options_of(command))
+        parts.extend(f"| {shown(one)} | {cell(escape(one.help))} |" for one in options_of(command))
         parts.append("")
     return "\n".join(parts)
+
+
+def shown(option: Option) -> str:
+    """Name and value as code, with spaces at which a long list of choices may wrap."""
+    names = ", ".join(f"`{name}`" for name in option.names.split(", ") if name)
+    values = f"`{cell(option.value.replace(',', ', '))}`" if option.value else ""
+    return f"{names} {values}".strip()
 
 
 def cell(text: str) -> str:

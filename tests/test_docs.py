@@ -116,7 +116,7 @@ def test_every_image_is_shown() -> None:
 def test_the_reference_has_every_command() -> None:
     text = reference().command_line()
     assert all(f"\n### {command}\n" in text for command, _ in reference().commands())
-    assert "| `-o, --out` |" in text and "--loss-options" in text
+    assert "| `-o`, `--out` `PATH` |" in text and "--loss-options" in text
 
 
 @pytest.mark.parametrize(
