@@ -89,7 +89,7 @@ def test_commands_and_their_options_exist(page: Path) -> None:
         words = shlex.split(line.replace("…", "..."))
         command = max((one for one in commands if f"{line} ".startswith(f"{one} ")), key=len, default=None)
         if command is None:
-            assert line in groups or words[-1] in ("--help", "NAME", "sdgmnet") or "COMMAND" in line, line
+            assert line in groups or words[-1] in ("--help", "NAME", "<name>", "sdgmnet") or "COMMAND" in line, line
             continue
         typed = {word.split("=")[0] for word in words if re.fullmatch(r"-o|--[a-z].*", word)} - {"--help"}
         assert typed <= options(command), f"{line}: {typed - options(command)}"
