@@ -222,6 +222,14 @@ def map_array(path: Path) -> np.ndarray:
         raise InputError(message) from error
 
 
+def number_by_appearance(point_id: np.ndarray) -> np.ndarray:
+    """(N,) ids -> (N,) int64 ids 0, 1, ... without gaps, in order of first appearance."""
+    _, first, inverse = np.unique(point_id, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[inverse]
+
+
 def scene_of(patchset: PatchSet) -> str:
     """The scene that a set shows: batches alternate between sets of the same scene."""
     return str(patchset.origin.get("scene", patchset.name))

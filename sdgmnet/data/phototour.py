@@ -15,7 +15,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from sdgmnet.data.patchset import PATCH_SIDE, PatchSet, is_patchset, write_patchset
+from sdgmnet.data.patchset import PATCH_SIDE, PatchSet, is_patchset, number_by_appearance, write_patchset
 from sdgmnet.errors import InputError
 from sdgmnet.report import OnProgress, no_progress, track
 from sdgmnet.storage import new_folder, require_plain
@@ -110,14 +110,6 @@ def write_phototour(patchset: PatchSet, folder: Path | str, contiguous_ids: bool
             np.savetxt(part / f"m50_{len(pairs)}_{len(pairs)}_0.txt", np.column_stack(columns), fmt="%d")
 
 
-def number_by_appearance(point_id: np.ndarray) -> np.ndarray:
-    """(N,) ids -> (N,) int64 ids 0, 1, ... without gaps, the first patch showing point 0."""
-    _, first, inverse = np.unique(point_id, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[inverse]
-
-
 def patches_of_grid(image: np.ndarray) -> np.ndarray:
     """(1024, 1024) bitmap -> (256, 64, 64) patches, left to right, then top to bottom."""
     return image.reshape(GRID, PATCH_SIDE, GRID, PATCH_SIDE).swapaxes(1, 2).reshape(-1, PATCH_SIDE, PATCH_SIDE)
@@ -168,20 +160,13 @@ def read_test_pairs(matches: Path, point_id: np.ndarray) -> np.ndarray:
     if len(rows) != named:
         raise InputError(f"{matches} has {len(rows)} pairs but its name says {named}: {RETRIEVE_AGAIN}.")
     patches, points = rows[:, [0, 3]], rows[:, [1, 4]]
-    outside = np.flatnonzero(((patches < 0) | (patches >= len(point_id))).any(axis=1))
-    if len(outside):
-        first, second = patches[outside[0]]
+    inside = ((patches >= 0) & (patches < len(point_id))).all(axis=1)
+    wrong = np.flatnonzero(~inside | (points != point_id[patches.clip(0, len(point_id) - 1)]).any(axis=1))
+    if len(wrong):
+        pair, (first, second) = wrong[0] + 1, patches[wrong[0]]
         raise InputError(
-            f"{matches}, pair {outside[0] + 1} joins patches {first} and {second}, but info.txt has patches "
-            f"0..{len(point_id) - 1} only: take both files from the same subset."
-        )
-    contradicting = np.flatnonzero((points != point_id[patches]).any(axis=1))
-    if len(contradicting):
-        row = contradicting[0]
-        raise InputError(
-            f"{matches}, pair {row + 1} gives its patches the points {points[row, 0]} and {points[row, 1]}, but "
-            f"info.txt says {point_id[patches[row, 0]]} and {point_id[patches[row, 1]]}: take both files from the same "
-            "subset."
+            f"{matches}, pair {pair}: patches {first} and {second} do not exist in info.txt or have other points there: "
+            "use both files of the same subset."
         )
     return np.column_stack([patches, points[:, 0] == points[:, 1]])
 
@@ -196,7 +181,7 @@ def read_integers(path: Path, columns: int) -> np.ndarray:
             warnings.filterwarnings("ignore", message=".*input contained no data")
             rows = np.loadtxt(path, dtype=np.int64, comments=None, ndmin=2, encoding="ascii")
     except (ValueError, OverflowError, DeprecationWarning) as error:
-        raise InputError(f"{path}, {_first_bad_line(path, columns)}: {RETRIEVE_AGAIN}.") from error
+        raise InputError(f"{path} is not a table of integers ({error}): {RETRIEVE_AGAIN}.") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): check its permissions.") from error
     if rows.size == 0:
@@ -206,45 +191,20 @@ def read_integers(path: Path, columns: int) -> np.ndarray:
     return rows
 
 
-def _first_bad_line(path: Path, columns: int) -> str:
-    """The first line that loadtxt cannot read, by its number in an editor."""
-    width = 0
-    with open(path, encoding="ascii", errors="replace") as lines:
-        for number, line in enumerate(lines, start=1):
-            fields = line.split()
-            width = width or (max(len(fields), columns) if fields else 0)
-            integers = all(re.fullmatch(r"[+-]?[0-9]{1,18}", field) for field in fields)
-            if fields and (len(fields) != width or not integers):
-                return f"line {number} reads {line.strip()[:40]!r} where {width} integers are expected"
-    return "some line is not a row of integers"
-
-
 def find_bitmaps(root: Path, patches: int) -> list[Path]:
     """The bitmaps by number, which must run from 0 without gaps: a gap would shift all later patches."""
-    present = sorted(root.glob("patches*.bmp"))
-    if not present:
-        raise InputError(f"{root} has an info.txt but no patches0000.bmp and following: {RETRIEVE_AGAIN}.")
+    paths = {path.name: path for path in sorted(root.glob("patches*.bmp"))}
     needed = math.ceil(patches / PATCHES_PER_BITMAP)
-    numbered: dict[int, Path] = {}
-    extra = []
-    for path in present:
-        found = re.fullmatch(r"patches([0-9]+)\.bmp", path.name)
-        if found and int(found[1]) < needed and int(found[1]) not in numbered:
-            numbered[int(found[1])] = path
-        else:
-            extra.append(path.name)
-    missing = [f"patches{number:04d}.bmp" for number in range(needed) if number not in numbered]
+    numbered = {int(found[1]): paths[name] for name in paths if (found := re.fullmatch(r"patches(\d+)\.bmp", name))}
+    missing = [f"patches{number:04d}.bmp is missing" for number in range(needed) if number not in numbered]
+    used = {path.name for number, path in numbered.items() if number < needed}
+    extra = [f"{name} is not expected" for name in paths if name not in used]
     if missing or extra:
-        problems = [f"{_listed(names)} {what}" for names, what in ((missing, "missing"), (extra, "too many")) if names]
         raise InputError(
-            f"{root} has {len(present)} bitmaps where the {patches} rows of info.txt need {needed} "
-            f"({', '.join(problems)}): {RETRIEVE_AGAIN}."
+            f"{root} has {len(paths)} bitmaps, but the {patches} rows of info.txt need {needed} "
+            f"({', '.join([*missing[:3], *extra[:3]])}): {RETRIEVE_AGAIN}."
         )
     return [numbered[number] for number in range(needed)]
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def read_bitmap(path: Path) -> np.ndarray:

@@ -79,7 +79,7 @@ class TrainConfig:
     """How often the synthetic views of a scene (data views) are sampled, where the scene also has patches of photos. With
     --balance scenes, this is also their share of the pairs."""
     carried: bool = True
-    """Also train on patches at reprojected locations where no keypoint was detected (data photos --carried)."""
+    """Also train on patches at reprojected locations where no keypoint was detected (data photos --reprojected)."""
     loss: Annotated[
         str,
         Doc(

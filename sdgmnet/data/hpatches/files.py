@@ -1,7 +1,7 @@
-"""HPatches on disk: strips of patches, 16 a sequence, and descriptors as CSV files of the same names.
+"""HPatches on disk: 16 strips of patches per sequence, and descriptors as CSV files of the same names.
 
-`ref.png`, `e1.png` ... `e5.png` (easy), `h1` ... (hard), `t1` ... (tough): gray, 65 pixels wide, one patch below the other; a
-patch has the same number in all of them.
+`ref.png`, `e1.png` ... `e5.png` (easy), `h1` ... (hard), `t1` ... (tough): gray, 65 pixels wide, one patch below the other. Patch
+k shows the same region in all of them.
 """
 
 import hashlib
@@ -25,11 +25,11 @@ UNLABELLED = "unlabelled"
 
 
 class Choice(NamedTuple):
-    """Sequences of a split, in the split's own order."""
+    """The available sequences of a split, in the split's own order."""
 
     split: str
     names: tuple[str, ...]
-    of: int  # so many belong to the split
+    of: int  # number of sequences in the whole split
 
     @property
     def label(self) -> str:
@@ -41,30 +41,28 @@ class Choice(NamedTuple):
 
 
 def choose_sequences(root: Path | str, split: str) -> tuple[Choice, list[str]]:
-    """The sequences of the split that are there, and the names of those that are not. "all": every folder with a strip."""
+    """The available sequences of the split, and the names of the missing ones. "all": every folder with a strip."""
     root = Path(root)
     if not root.is_dir():
         raise InputError(f"{root} is not a folder: give the folder that holds HPatches' sequences.")
-    there = sorted(
-        folder.name for folder in root.iterdir() if any((folder / f"{name}.png").is_file() for name in TYPES)
-    )
-    if not there:
+    found = sorted(folder.name for folder in root.iterdir() if any((folder / f"{one}.png").is_file() for one in TYPES))
+    if not found:
         raise InputError(
-            f"{root} holds no patch strips: a sequence is a folder with ref.png, e1.png ... t5.png (from images: "
-            "sdgmnet data hpatches)."
+            f"{root} contains no HPatches strips: a sequence is a folder with ref.png, e1.png ... t5.png "
+            "(sdgmnet data hpatches makes them from images)."
         )
     if split == "all":
-        return Choice(split, tuple(there), len(there)), []
+        return Choice(split, tuple(found), len(found)), []
     if split not in SPLITS:
         raise InputError(f"--split is one of {', '.join(SPLITS)} or all, not {split!r}.")
-    names = [name for name in SPLITS[split] if name in set(there)]
+    names = [name for name in SPLITS[split] if name in found]
     if not names:
-        raise InputError(f"{root} holds no sequence of split {split}: its {len(there)} sequences are --split all.")
+        raise InputError(f"{root} has no sequence of split {split}: use --split all for its {len(found)} sequences.")
     return Choice(split, tuple(names), len(SPLITS[split])), [name for name in SPLITS[split] if name not in names]
 
 
 def kind_of(name: str) -> str:
-    """illum, view or unlabelled, by the name's beginning."""
+    """illum, view or unlabelled, by the prefix of the name."""
     return KINDS.get(name[:2], UNLABELLED)
 
 
@@ -76,22 +74,19 @@ def read_strip(path: Path | str) -> np.ndarray:
     pixels = read_gray(path, exif_orientation=False)
     height, width = pixels.shape
     if width != SIDE or height % SIDE:
-        raise InputError(
-            f"{path} is {width} x {height} pixels: a strip of patches is {SIDE} wide and a multiple of {SIDE} high."
-        )
+        raise InputError(f"{path} is {width} x {height} pixels: a strip is {SIDE} wide and a multiple of {SIDE} high.")
     return pixels.reshape(-1, SIDE, SIDE)
 
 
 def read_patches(folder: Path | str) -> np.ndarray:
     """All patches of a sequence: (16, N, 65, 65) uint8, in the order of TYPES."""
-    folder = Path(folder)
-    patches = np.empty((0, 0, SIDE, SIDE), dtype=np.uint8)
-    for number, name in enumerate(TYPES):
-        strip = read_strip(folder / f"{name}.png")
-        if not number:
-            patches = np.empty((len(TYPES), *strip.shape), dtype=np.uint8)
-        if len(strip) != patches.shape[1]:
-            raise InputError(f"{folder / f'{name}.png'} holds {len(strip)} patches, but ref.png {patches.shape[1]}.")
+    paths = [Path(folder) / f"{name}.png" for name in TYPES]
+    reference = read_strip(paths[0])
+    patches = np.empty((len(TYPES), *reference.shape), dtype=np.uint8)
+    for number, path in enumerate(paths):
+        strip = read_strip(path) if number else reference
+        if len(strip) != len(reference):
+            raise InputError(f"{path} has {len(strip)} patches, but ref.png {len(reference)}.")
         patches[number] = strip
     return patches
 
@@ -109,15 +104,12 @@ def digest_of_sequence(folder: Path | str, suffix: str) -> str:
 
 
 def read_descriptors(folder: Path | str) -> np.ndarray:
-    """Descriptors (16, N, D) float32 of a sequence from its 16 CSV files, whose numbers are parted by , or ;."""
+    """Descriptors (16, N, D) float32 of a sequence from its 16 CSV files, separated by , or ;."""
     folder = Path(folder)
     files = [read_descriptor_file(folder / f"{name}.csv") for name in TYPES]
     for name, rows in zip(TYPES, files, strict=True):
         if rows.shape != files[0].shape:
-            raise InputError(
-                f"{folder / f'{name}.csv'} holds {rows.shape[0]} rows of {rows.shape[1]} numbers, but ref.csv "
-                f"{files[0].shape[0]} of {files[0].shape[1]}."
-            )
+            raise InputError(f"{folder / f'{name}.csv'} has shape {rows.shape}, but ref.csv {files[0].shape}.")
     return np.stack(files)
 
 
@@ -127,7 +119,7 @@ def read_descriptor_file(path: Path) -> np.ndarray:
         with open(path, encoding="ascii") as file:
             first = file.readline()
             if not first.strip():
-                raise InputError(f"{path} is empty: it needs a row a patch.")
+                raise InputError(f"{path} is empty: it needs a row per patch.")
             delimiter = ";" if ";" in first else ","
             file.seek(0)
             rows = np.loadtxt(file, dtype=np.float32, delimiter=delimiter, ndmin=2, comments=None)
@@ -137,16 +129,15 @@ def read_descriptor_file(path: Path) -> np.ndarray:
         raise
     except ValueError as error:
         reason = str(error).split(";")[0]
-        raise InputError(
-            f"{path} is no table of numbers ({reason}): a row is one descriptor, without header."
-        ) from error
+        message = f"{path} is not a table of numbers ({reason}): each row is one descriptor, without a header."
+        raise InputError(message) from error
     if not np.isfinite(rows).all():
-        raise InputError(f"{path} holds NaN or infinite numbers.")
+        raise InputError(f"{path} contains NaN or infinite numbers.")
     return rows
 
 
 def write_descriptors(folder: Path | str, sequences: Iterable[tuple[str, np.ndarray]]) -> None:
-    """A folder of official CSV files: name, descriptors (16, N, D) each. Nine digits give every float32 back."""
+    """Write a folder of official CSV files for (name, descriptors (16, N, D)). Nine digits keep every float32 exact."""
     with new_folder(folder) as part:
         for name, descriptors in sequences:
             (part / name).mkdir()
@@ -157,10 +148,11 @@ def write_descriptors(folder: Path | str, sequences: Iterable[tuple[str, np.ndar
 def row_numbers(
     starts: np.ndarray, counts: np.ndarray, sequence: np.ndarray, kind: np.ndarray, index: np.ndarray
 ) -> np.ndarray:
-    """Where patch `index` of type number `kind` of a sequence lies when all (16, N) of all sequences follow each other."""
+    """Row of patch `index` of strip number `kind` of a sequence, when the (16, N) patches of all sequences are concatenated."""
     return starts[sequence] + kind * counts[sequence] + index
 
 
 def counts_and_starts(counts: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """For `row_numbers`: patches per strip of each sequence, and the first row of each."""
     each = np.asarray(counts, dtype=np.int64)
     return each, np.concatenate([[0], np.cumsum(len(TYPES) * each)[:-1]]).astype(np.int64)

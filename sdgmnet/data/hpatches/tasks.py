@@ -1,7 +1,7 @@
-"""HPatches' task files, read or drawn anew by the official rule: which patches to compare.
+"""HPatches' tasks, read from the official files or drawn by the official rule: which patches to compare.
 
-Sequences go by their number in a list of names, patches by their number in a strip. The official generator draws from numpy's
-legacy generator with seed 42, so the same patch counts give the same tasks.
+Sequences are numbered as in a list of names, patches as in a strip. The official generator uses numpy's legacy generator with
+seed 42, so the same patch counts give the same tasks.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,9 +15,9 @@ from sdgmnet.errors import InputError
 SEED = 42
 PAIRS = 1_000_000
 QUERIES, DISTRACTORS = 10_000, 20_000
-DRAWN_FOR_QUERIES, DRAWN_FOR_DISTRACTORS = 4, 10  # times as many, since flat patches and repetitions are left out
+DRAWN_FOR_QUERIES, DRAWN_FOR_DISTRACTORS = 4, 10  # times as many are drawn, since flat and repeated patches are dropped
 IMAGES = 5  # the reference and 1 to 4: the official generator never draws the fifth
-CONTRAST = 10.0  # standard deviation of the reference patch, in grey levels; patches of less are no queries
+CONTRAST = 10.0  # least standard deviation of a query's reference patch, in grey levels
 
 Track = Callable[[Iterable[int]], Iterable[int]]
 
@@ -38,13 +38,13 @@ class Retrieval(NamedTuple):
 
 
 def draw_verification(counts: Sequence[int], pairs: int = PAIRS, track: Track = iter) -> Verification:
-    """The official generator's draws for sequences of so many patches. A million pairs take about a minute.
+    """As the official generator draws, for sequences of so many patches. A million pairs take about a minute.
 
-    track: shows progress over an iterable of all rows.
+    track: wraps the iterable of all rows to report progress.
     """
     few = [number for number, count in enumerate(counts) if count < 2]
     if few:
-        raise InputError(f"sequence {few[0]} of the list holds {counts[few[0]]} patches: pairs need two at least.")
+        raise InputError(f"sequence {few[0]} of the list has {counts[few[0]]} patches: pairs need at least two.")
     random = np.random.RandomState(SEED)
     sequence = random.choice(len(counts), pairs)
     patch = np.empty((pairs, 2), dtype=np.int32)
@@ -64,10 +64,10 @@ def draw_verification(counts: Sequence[int], pairs: int = PAIRS, track: Track = 
 def draw_retrieval(
     contrasts: Sequence[np.ndarray], queries: int | None = None, distractors: int | None = None
 ) -> Retrieval:
-    """The official rule for sequences with reference patches of so much contrast, (N,) each.
+    """As the official generator draws, for sequences with the contrast (N,) of their reference patches.
 
-    Where there are too few patches for 10 000 queries and 20 000 distractors, a third of those with contrast become queries and
-    the rest distractors: the official rule would make all of them queries.
+    With too few patches for 10 000 queries and 20 000 distractors, a third of those with contrast become queries and the rest
+    distractors: the official rule would make all of them queries.
     """
     usable = int(sum((np.asarray(contrast) > CONTRAST).sum() for contrast in contrasts))
     queries = min(QUERIES, usable // 3) if queries is None else queries
@@ -100,9 +100,9 @@ def _columns(*columns: np.ndarray) -> np.ndarray:
 def read_verification(
     folder: Path | str, split: str, names: Sequence[str], counts: Sequence[int]
 ) -> Verification | None:
-    """From the official files, None where they are not there; pairs of sequences that are not in `names` are left out.
+    """From the official files, None where there are none; pairs of sequences that are not in `names` are dropped.
 
-    Few pairs of two sequences are left then: all three lists are cut to one length, as there are as many of each officially.
+    That leaves fewer pairs of two sequences: all three lists are cut to one length, as they have in the official files.
     """
     paths = [Path(folder) / f"verif_{kind}_split-{split}.csv" for kind in ("pos", "neg_intra", "neg_inter")]
     if not _all_or_none(paths):
@@ -119,7 +119,7 @@ def read_verification(
 
 
 def read_retrieval(folder: Path | str, split: str, names: Sequence[str], counts: Sequence[int]) -> Retrieval | None:
-    """From the official files, None where they are not there; patches of sequences that are not in `names` are left out."""
+    """From the official files, None where there are none; patches of sequences that are not in `names` are dropped."""
     paths = [Path(folder) / f"retr_{kind}_split-{split}.csv" for kind in ("queries", "distractors")]
     if not _all_or_none(paths):
         return None
@@ -132,10 +132,8 @@ def read_retrieval(folder: Path | str, split: str, names: Sequence[str], counts:
 def _all_or_none(paths: Sequence[Path]) -> bool:
     there = [path.is_file() for path in paths]
     if any(there) and not all(there):
-        missing = paths[there.index(False)]
-        raise InputError(
-            f"{missing} does not exist, though {paths[there.index(True)].name} does: they belong together."
-        )
+        missing, present = paths[there.index(False)], paths[there.index(True)]
+        raise InputError(f"{missing} does not exist, but {present.name} does: both are needed.")
     return all(there)
 
 
@@ -155,12 +153,12 @@ def _read_rows(path: Path, header: str, named: Sequence[int], names: Sequence[st
                 rows.append([number_of.get(cell, -1) if k in named else int(cell) for k, cell in enumerate(cells)])
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}).") from error
-    except (ValueError, UnicodeDecodeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} is no task file ({error}).") from error
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{path} is not a task file ({error}).") from error
     if any(abs(number) >= 2**31 for row in rows for number in row):
-        raise InputError(f"{path} holds numbers beyond any patch.")
+        raise InputError(f"{path} contains numbers beyond any patch.")
     table = np.array(rows, dtype=np.int32).reshape(-1, width)
     return table[(table[:, list(named)] >= 0).all(axis=1)]
 
@@ -172,5 +170,5 @@ def _require_patches(
     if len(beyond):
         s, p = sequence[beyond[0]], patch[beyond[0]]
         raise InputError(
-            f"{path} names patch {p} of {names[s]}, whose strips hold {counts[s]}: they are not of one release."
+            f"{path} names patch {p} of {names[s]}, whose strips have {counts[s]}: use files of one release."
         )

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sdgmnet.data.match_rule import DIFFERENT, PHOTOS, UNDECIDED, MatchRule, ambiguous_pairs
+from sdgmnet.data.patchset import number_by_appearance
 from sdgmnet.data.photos.correspondences import (
     Correspondences,
     PointOptions,
@@ -158,10 +159,7 @@ def group(count: int, view: np.ndarray, edges: np.ndarray, misfit: np.ndarray, f
         members.pop(second, None)
         for moved in there.values():
             owner[moved] = first
-    _, start, point = np.unique(np.array(owner, dtype=np.int64), return_index=True, return_inverse=True)
-    rank = np.empty(len(start), dtype=np.int64)
-    rank[np.argsort(start)] = np.arange(len(start))
-    return rank[point]
+    return number_by_appearance(np.array(owner, dtype=np.int64))
 
 
 def group_consistently(
