@@ -181,7 +181,8 @@ def read_integers(path: Path, columns: int) -> np.ndarray:
             warnings.filterwarnings("ignore", message=".*input contained no data")
             rows = np.loadtxt(path, dtype=np.int64, comments=None, ndmin=2, encoding="ascii")
     except (ValueError, OverflowError, DeprecationWarning) as error:
-        raise InputError(f"{path} is not a table of integers ({error}): {RETRIEVE_AGAIN}.") from error
+        reason = str(error).split(". ")[0].rstrip(".")
+        raise InputError(f"{path} is not a table of integers ({reason}): {RETRIEVE_AGAIN}.") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): check its permissions.") from error
     if rows.size == 0:

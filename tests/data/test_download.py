@@ -147,19 +147,13 @@ def test_a_date_serves_as_version_too(site: Site, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("knows_if_range", [True, False])
-def test_a_changed_file_is_not_glued_to_the_old_part(site: Site, tmp_path: Path, knows_if_range: bool) -> None:
+def test_a_changed_file_is_not_joined_to_the_old_part(site: Site, tmp_path: Path, knows_if_range: bool) -> None:
     break_off(site, tmp_path / "file.zip", 100_000)
     site.files["/file.zip"], site.version, site.knows_if_range = CHANGED, {"ETag": '"two"'}, knows_if_range
+    if knows_if_range:
+        break_off(site, tmp_path / "file.zip", 20_000)  # shorter than the old part: none of it may remain
     fetch(f"{site.address}/file.zip", tmp_path / "file.zip")
     assert (tmp_path / "file.zip").read_bytes() == CHANGED
-
-
-def test_a_file_that_changes_between_drops_comes_whole(site: Site, tmp_path: Path) -> None:
-    break_off(site, tmp_path / "file.zip", 100_000)
-    site.files["/file.zip"], site.version = CHANGED, {"ETag": '"two"'}
-    break_off(site, tmp_path / "file.zip", 20_000)  # shorter than the old part: none of it may remain
-    fetch(f"{site.address}/file.zip", tmp_path / "file.zip")
-    assert (tmp_path / "file.zip").read_bytes() == CHANGED and site.sent == len(CHANGED) - 20_000
 
 
 @pytest.mark.parametrize("version", [{}, {"ETag": 'W/"weak"'}])
@@ -187,32 +181,23 @@ def test_a_part_without_a_usable_note_is_not_used(site: Site, tmp_path: Path, no
     assert (tmp_path / "file.zip").read_bytes() == CONTENT
 
 
-def test_a_server_that_ignores_range_makes_it_start_over(site: Site, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("part", "sent"), [(CONTENT, 0), (CONTENT + b"more", len(CONTENT))])
+def test_a_part_as_long_as_the_file_or_longer(site: Site, tmp_path: Path, part: bytes, sent: int) -> None:
+    break_off(site, tmp_path / "file.zip", 100_000)
+    (tmp_path / "file.zip.part").write_bytes(part)
+    fetch(f"{site.address}/file.zip", tmp_path / "file.zip")
+    assert (tmp_path / "file.zip").read_bytes() == CONTENT and site.sent == sent
+
+
+def test_a_server_that_ignores_range(site: Site, tmp_path: Path) -> None:
     site.knows_range = False
     break_off(site, tmp_path / "file.zip", 100_000, resumes=False)
     fetch(f"{site.address}/file.zip", tmp_path / "file.zip")
     assert (tmp_path / "file.zip").read_bytes() == CONTENT and site.sent == len(CONTENT)
-
-
-def test_a_server_that_ignores_range_and_always_drops_ends_in_an_error(site: Site, tmp_path: Path) -> None:
-    site.knows_range, site.drops = False, [100_000] * 50
+    site.drops, site.requests = [100_000] * 50, []
     with pytest.raises(InputError, match="file.zip"):
-        fetch(f"{site.address}/file.zip", tmp_path / "file.zip")
+        fetch(f"{site.address}/file.zip", tmp_path / "other.zip")
     assert len(site.requests) == download.RETRIES + 2
-
-
-def test_a_part_that_is_complete_is_accepted(site: Site, tmp_path: Path) -> None:
-    break_off(site, tmp_path / "file.zip", 100_000)
-    (tmp_path / "file.zip.part").write_bytes(CONTENT)
-    fetch(f"{site.address}/file.zip", tmp_path / "file.zip")
-    assert (tmp_path / "file.zip").read_bytes() == CONTENT and site.sent == 0
-
-
-def test_a_part_longer_than_the_file_is_thrown_away(site: Site, tmp_path: Path) -> None:
-    break_off(site, tmp_path / "file.zip", 100_000)
-    (tmp_path / "file.zip.part").write_bytes(CONTENT + b"more")
-    fetch(f"{site.address}/file.zip", tmp_path / "file.zip")
-    assert (tmp_path / "file.zip").read_bytes() == CONTENT
 
 
 def test_a_file_of_unknown_length_is_fetched(site: Site, tmp_path: Path) -> None:
@@ -220,49 +205,33 @@ def test_a_file_of_unknown_length_is_fetched(site: Site, tmp_path: Path) -> None
     assert fetch(f"{site.address}/file.zip", tmp_path / "file.zip").read_bytes() == CONTENT
 
 
-def test_a_missing_file_is_said_to_be_missing(site: Site, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"nothing\.zip answers 404 \(Not Found\): check the address"):
-        fetch(f"{site.address}/nothing.zip", tmp_path / "file.zip")
-    assert len(site.requests) == 1 and names(tmp_path) == []
-
-
-def test_a_busy_server_is_asked_again(site: Site, tmp_path: Path) -> None:
-    site.status = 503
-    with pytest.raises(InputError, match="answers 503"):
+@pytest.mark.parametrize(("status", "requests"), [(404, 1), (204, 1), (503, download.RETRIES + 1)])
+def test_answers_without_a_file(site: Site, tmp_path: Path, status: int, requests: int) -> None:
+    site.status = status
+    with pytest.raises(InputError, match=rf"file\.zip answers {status}"):
         fetch(f"{site.address}/file.zip", tmp_path / "file.zip")
-    assert len(site.requests) == download.RETRIES + 1
+    assert len(site.requests) == requests and names(tmp_path) == []
 
 
-def test_an_answer_without_content_is_refused(site: Site, tmp_path: Path) -> None:
-    site.status = 204
-    with pytest.raises(InputError, match="answers 204"):
-        fetch(f"{site.address}/file.zip", tmp_path / "file.zip")
-    assert names(tmp_path) == []
-
-
-def test_an_unreachable_server_is_said_to_be_unreachable(site: Site, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"http://127\.0\.0\.1:1/file\.zip cannot be reached .*refused"):
-        fetch("http://127.0.0.1:1/file.zip", tmp_path / "file.zip")
-
-
-def test_an_unknown_host_fails_at_once(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/file.zip", "https://host.invalid/file.zip"])
+def test_unreachable_servers_are_named(site: Site, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "*")
-    with pytest.raises(InputError, match=r"https://host\.invalid/file\.zip cannot be reached .*check the network"):
-        fetch("https://host.invalid/file.zip", tmp_path / "file.zip")
+    with pytest.raises(InputError, match=url):
+        fetch(url, tmp_path / "file.zip")
 
 
 def test_a_silent_server_times_out(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "TIMEOUT", 0.1)
     monkeypatch.setattr(download, "RETRIES", 1)
     monkeypatch.setattr(Handler, "do_GET", lambda handler: threading.Event().wait(0.3))
-    with pytest.raises(InputError, match="file.zip .*timed out.* 0 bytes"):
+    with pytest.raises(InputError, match="file.zip .* 0 bytes"):
         fetch(f"{site.address}/file.zip", tmp_path / "file.zip")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_said_to_be_full(site: Site, tmp_path: Path) -> None:
     (tmp_path / "file.zip.part").symlink_to("/dev/full")
-    with pytest.raises(InputError, match=r"file\.zip\.part cannot grow, the disk is full"):
+    with pytest.raises(InputError, match="disk is full"):
         fetch(f"{site.address}/file.zip", tmp_path / "file.zip")
     assert len(site.requests) == 1 and not (tmp_path / "file.zip").exists()
 
@@ -312,21 +281,21 @@ def test_allowed_addresses() -> None:
 def test_a_redirect_is_followed_but_not_for_ever(site: Site, tmp_path: Path) -> None:
     site.redirects = {"/old.zip": "/file.zip", "/loop.zip": "/loop.zip"}
     assert fetch(f"{site.address}/old.zip", tmp_path / "file.zip").read_bytes() == CONTENT
-    with pytest.raises(InputError, match=r"loop\.zip answers 302 \(Found\): check"):
+    with pytest.raises(InputError, match="loop.zip answers 302"):
         fetch(f"{site.address}/loop.zip", tmp_path / "loop.zip")
 
 
 @pytest.mark.parametrize("place", ["http://example.org/file.zip", "ftp://127.0.0.1/file.zip", "file:///etc/hostname"])
 def test_a_redirect_to_an_unsafe_address_is_refused(site: Site, tmp_path: Path, place: str) -> None:
     site.redirects = {"/file.zip": place}
-    with pytest.raises(InputError, match="is not an https address|is not a valid address|answers 302"):
+    with pytest.raises(InputError, match="zip|hostname"):
         fetch(f"{site.address}/file.zip", tmp_path / "file.zip")
     assert names(tmp_path) == []
 
 
 def test_a_redirect_from_https_to_http_is_refused() -> None:
     request = urllib.request.Request("https://example.org/file.zip")
-    with pytest.raises(InputError, match="http://localhost/file.zip, which is not encrypted"):
+    with pytest.raises(InputError, match="http://localhost/file.zip"):
         SafeRedirects().redirect_request(request, io.BytesIO(), 302, "", Message(), "http://localhost/file.zip")
     followed = SafeRedirects().redirect_request(request, io.BytesIO(), 302, "", Message(), "https://b.org/file.zip")
     assert followed is not None and followed.full_url == "https://b.org/file.zip"
@@ -381,7 +350,7 @@ def test_unsafe_entries_are_refused(tmp_path: Path, case: str) -> None:
     archive = make_zip(inner / "x.zip", [("good.txt", b"good"), (UNSAFE[case], b"/etc")])
     with pytest.raises(InputError) as caught:
         unpack_zip(archive, inner / "out")
-    assert str(caught.value).startswith(f"{archive} is not safe to unpack, its entry ")
+    assert str(archive) in str(caught.value)
     assert repr(UNSAFE[case].filename) in str(caught.value)
     assert names(tmp_path) == ["inner", "inner/x.zip"]
 
@@ -389,7 +358,7 @@ def test_unsafe_entries_are_refused(tmp_path: Path, case: str) -> None:
 def test_a_zero_byte_in_a_name_is_refused(tmp_path: Path) -> None:
     archive = make_zip(tmp_path / "x.zip", [("a.txt_evil", b"1")])
     archive.write_bytes(archive.read_bytes().replace(b"a.txt_evil", b"a.txt\0evil"))
-    with pytest.raises(InputError, match="x.zip is not safe to unpack"):
+    with pytest.raises(InputError, match="x.zip"):
         unpack_zip(archive, tmp_path / "out")
     assert names(tmp_path) == ["x.zip"]
 
@@ -403,7 +372,7 @@ def test_a_file_that_is_also_a_folder_is_refused(tmp_path: Path) -> None:
 
 def test_sizes_past_the_limit_are_refused(tmp_path: Path) -> None:
     archive = make_zip(tmp_path / "x.zip", [("a", bytes(600)), ("b", bytes(401))])
-    with pytest.raises(InputError, match="x.zip would unpack to 1001 bytes, more than the 1000 allowed"):
+    with pytest.raises(InputError, match="x.zip .* 1001 bytes"):
         unpack_zip(archive, tmp_path / "out", limit=1000)
     assert names(tmp_path) == ["x.zip"]
     unpack_zip(archive, tmp_path / "out", limit=1001)
@@ -531,15 +500,13 @@ def test_a_subset_of_another_size_is_refused_unless_allowed(site: Site, tmp_path
 
 def test_an_archive_of_something_else_is_refused(site: Site, tmp_path: Path, small_counts: None) -> None:
     site.files["/notredame/notredame.zip"] = make_zip(tmp_path / "x.zip", [("a", b"1")]).read_bytes()
-    with pytest.raises(InputError, match=r"archives/notredame\.zip: has 0 folders with info\.txt"):
+    with pytest.raises(InputError, match=r"archives/notredame\.zip"):
         fetch_phototour("notredame", tmp_path / "root", site.address)
     assert names(tmp_path / "root") == ["archives", "archives/notredame.zip"]
 
 
 def test_an_unknown_subset_and_a_folder_in_use_are_refused_before_any_download(site: Site, tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match="'paris' is not a PhotoTour subset: choose one of liberty, notredame, yosemite"
-    ):
+    with pytest.raises(InputError, match="'paris'.* liberty, notredame, yosemite"):
         fetch_phototour("paris", tmp_path, site.address)
     write_phototour(subset(), tmp_path / "liberty")
     with pytest.raises(InputError, match="liberty.* sdgmnet data phototour"):

@@ -50,9 +50,6 @@ def assert_refused(folder: Path, message: str = "") -> None:
     assert message in str(caught.value)
 
 
-# ---------------------------------------------------------------------------------------------------- round trip
-
-
 def test_round_trip_with_all_arrays(folder: Path) -> None:
     original, opened = make_set(), PatchSet.open(str(folder))
     assert (opened.name, opened.origin, len(opened)) == ("scene", {"source": "test"}, 30)
@@ -101,14 +98,6 @@ def test_empty_set(tmp_path: Path) -> None:
     assert opened.test_pairs is not None and opened.test_pairs.shape == (0, 3)
 
 
-def test_with_test_pairs_leaves_the_original(folder: Path) -> None:
-    opened = PatchSet.open(folder)
-    changed = opened.with_test_pairs(np.array([[4, 5, 0]]))
-    assert changed.test_pairs is not None and changed.test_pairs.tolist() == [[4, 5, 0]]
-    assert opened.test_pairs is not None and len(opened.test_pairs) == 2
-    assert changed.conflicts is opened.conflicts and changed.name == opened.name
-
-
 def large_set(folder: Path, count: int, byte_count: int) -> Path:
     """patches.npy has a header for `count` patches and `byte_count` bytes that take no room on the disk."""
     folder.mkdir()
@@ -127,9 +116,6 @@ def test_opening_does_not_read_the_patches(tmp_path: Path) -> None:
     opened = PatchSet.open(folder)
     assert time.perf_counter() - start < 0.5
     assert len(opened) == 500_000 and not opened.patches[-1].any()
-
-
-# -------------------------------------------------------------------------------------------------------- damage
 
 
 def test_what_is_no_patchset_is_named(tmp_path: Path) -> None:
@@ -216,9 +202,6 @@ def test_pickled_arrays_are_refused_and_never_run(folder: Path, tmp_path: Path) 
     assert not (tmp_path / "sprung").exists()
 
 
-# -------------------------------------------------------------------------------------------------------- writer
-
-
 def test_writer_streams_blocks(tmp_path: Path) -> None:
     patches = make_set().patches
     with write_patchset(tmp_path / "scene", "scene", {"by": "blocks"}) as writer:
@@ -269,9 +252,6 @@ def test_saving_never_replaces(folder: Path) -> None:
     assert [path.name for path in folder.parent.iterdir()] == ["scene"]
 
 
-# --------------------------------------------------------------------------------------------------------- pairs
-
-
 def unordered(pairs: np.ndarray) -> list[tuple[int, int]]:
     return [(min(first, second), max(first, second)) for first, second in pairs[:, :2].tolist()]
 
@@ -293,12 +273,6 @@ def test_pairs_are_balanced_and_labelled_by_the_points(seed: int) -> None:
     assert int(pairs[:, 2].sum()) == 300
     assert_labels_and_distinctness(patchset, pairs)
     assert 45 < int(pairs[:150, 2].sum()) < 105  # mixed, not one kind first
-
-
-def test_pairs_are_a_function_of_the_seed() -> None:
-    patchset = blank_set(np.repeat(np.arange(100), 3))
-    assert np.array_equal(random_test_pairs(patchset, 100, 5), random_test_pairs(patchset, 100, 5))
-    assert not np.array_equal(random_test_pairs(patchset, 100, 5), random_test_pairs(patchset, 100, 6))
 
 
 def test_points_with_one_patch_are_in_no_matching_pair() -> None:
@@ -357,9 +331,3 @@ def test_pairs_in_is_a_set_lookup(scale: int) -> None:
     expected = [frozenset(pair) in lookup for pair in pairs.tolist()]
     assert 20 < sum(expected) < 380
     assert pairs_in(pairs, known).tolist() == expected
-
-
-def test_pairs_in_without_pairs() -> None:
-    none = np.empty((0, 2), dtype=np.int64)
-    assert pairs_in(none, np.array([[1, 2]])).tolist() == []
-    assert pairs_in(np.array([[1, 2]]), none).tolist() == [False]

@@ -7,10 +7,10 @@ from sdgmnet.data.sequences import read_sequences
 from sdgmnet.errors import InputError
 
 
-def write(folder: Path, pictures: int, suffix: str = ".png", homography: str = "1 0 5\n0 1 0\n0 0 1\n") -> None:
+def write(folder: Path, images: int, suffix: str = ".png", homography: str = "1 0 5\n0 1 0\n0 0 1\n") -> None:
     folder.mkdir(parents=True)
-    for number in range(1, pictures + 1):
-        (folder / f"{number}{suffix}").write_bytes(b"picture")
+    for number in range(1, images + 1):
+        (folder / f"{number}{suffix}").write_bytes(b"image")
         if number > 1:
             (folder / f"H_1_{number}").write_text(homography)
 
@@ -31,50 +31,43 @@ def test_one_sequence_is_a_root_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("homography", "message"),
+    "homography",
     [
-        ("1 0\n0 1\n", "holds 4 in 2"),
-        ("1 0 0\n0 1 0\n0 0\n", "no homography: it needs three rows of three numbers, and holds 8 in 3"),
-        ("1 0 0\n0 1 0\n0 0 one\n", "cannot be read as a homography .*'one'"),
-        ("", "holds 0 in 0"),
-        ("a b c", "cannot be read"),
-        ("1 0 0\n1 0 0\n0 0 1\n", "an inverse"),
-        ("nan 0 0\n0 1 0\n0 0 1", "no homography"),
+        "1 0\n0 1\n",
+        "1 0 0\n0 1 0\n0 0\n",
+        "1 0 0\n0 1 0\n0 0 one\n",
+        "",
+        "a b c",
+        "1 0 0\n1 0 0\n0 0 1\n",  # no inverse
+        "nan 0 0\n0 1 0\n0 0 1",
     ],
 )
-def test_bad_homographies_are_said(tmp_path: Path, homography: str, message: str) -> None:
+def test_bad_homographies_are_named(tmp_path: Path, homography: str) -> None:
     write(tmp_path / "wall", 2, homography=homography)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match="wall/H_1_2"):
         read_sequences(tmp_path)
 
 
-def test_missing_parts_are_said(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="not a folder"):
-        read_sequences(tmp_path / "none")
-    with pytest.raises(InputError, match="holds no sequence"):
-        read_sequences(tmp_path)
+def test_folders_without_sequences_are_named(tmp_path: Path) -> None:
+    for folder in (tmp_path / "none", tmp_path):
+        with pytest.raises(InputError, match=str(folder)):
+            read_sequences(folder)
     write(tmp_path / "one", 1)
-    with pytest.raises(InputError, match="one image only"):
-        read_sequences(tmp_path)
-    write(tmp_path / "two", 2)
-    (tmp_path / "two" / "H_1_2").unlink()
-    (tmp_path / "one" / "1.png").unlink()
-    with pytest.raises(InputError, match="H_1_2 cannot be read"):
+    with pytest.raises(InputError, match="one/2.png"):
         read_sequences(tmp_path)
 
 
-def test_a_missing_first_or_last_picture_is_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("H_1_2", "wall/H_1_2"),
+        ("4.png", "H_1_4 but not image 4"),
+        ("3.png", "image 4 but not image 3"),
+        ("1.png", "image 4 but not image 1"),
+    ],
+)
+def test_missing_files_are_named(tmp_path: Path, missing: str, message: str) -> None:
     write(tmp_path / "wall", 4)
-    (tmp_path / "wall" / "4.png").unlink()
-    with pytest.raises(InputError, match="holds H_1_4 but not image 4"):
-        read_sequences(tmp_path)
-    (tmp_path / "wall" / "1.png").unlink()
-    with pytest.raises(InputError, match="holds image 3 but not image 1"):
-        read_sequences(tmp_path)
-
-
-def test_gaps_are_said(tmp_path: Path) -> None:
-    write(tmp_path / "wall", 4)
-    (tmp_path / "wall" / "3.png").unlink()
-    with pytest.raises(InputError, match="holds image 4 but not image 3"):
+    (tmp_path / "wall" / missing).unlink()
+    with pytest.raises(InputError, match=message):
         read_sequences(tmp_path)

@@ -1,7 +1,7 @@
 """HPatches on disk: 16 strips of patches per sequence, and descriptors as CSV files of the same names.
 
-`ref.png`, `e1.png` ... `e5.png` (easy), `h1` ... (hard), `t1` ... (tough): gray, 65 pixels wide, one patch below the other. Patch
-k shows the same region in all of them.
+`ref.png`, `e1.png` ... `e5.png` (easy), `h1` ... (hard), `t1` ... (tough): gray, 65 pixels wide, one patch below the other.
+Patch k shows the same region in all of them.
 """
 
 import hashlib
