@@ -143,11 +143,14 @@ def describer(
     }
 
     def describe(image: np.ndarray, keypoints: Keypoints) -> dict[str, np.ndarray]:
-        described = {one.label: describe_keypoints(image, keypoints, one).descriptors for one in descriptors}
-        for label, projection in projections.items():
-            unit = compact.unit(described[label])
-            described[f"{label}, uint8"] = compact.to_bytes(unit)
-            described[f"{label}, PCA 64, uint8"] = compact.to_bytes(compact.project(projection, unit))
+        described: dict[str, np.ndarray] = {}
+        for one in descriptors:
+            described[one.label] = describe_keypoints(image, keypoints, one).descriptors
+            if with_compact:
+                unit = compact.unit(described[one.label])
+                described[f"{one.label}, uint8"] = compact.to_bytes(unit)
+                projected = compact.project(projections[one.label], unit)
+                described[f"{one.label}, PCA 64, uint8"] = compact.to_bytes(projected)
         return described
 
     return describe
