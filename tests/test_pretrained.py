@@ -56,25 +56,14 @@ def test_round_trip_is_bit_equal(saved: Path, encoder: SDGMNet) -> None:
     assert torch.equal(encoder(patches), loaded(patches))
 
 
-def test_card_stands_inside_and_beside(saved: Path) -> None:
+def test_the_card_is_in_the_file_and_next_to_it(saved: Path) -> None:
     with safe_open(saved, framework="pt") as file:
         inside = json.loads(file.metadata()["card"])
     beside = json.loads(saved.with_suffix(".json").read_text(encoding="utf-8"))
     assert inside == beside == {"encoder": "sdgmnet", "dropout": 0.3, **CARD}
     assert sorted(path.name for path in saved.parent.iterdir()) == ["weights.json", "weights.safetensors"]
-
-
-def test_the_card_beside_is_for_people_only(saved: Path) -> None:
     saved.with_suffix(".json").unlink()
-    assert load_encoder(saved)[1]["trained_on"] == ["liberty"]
-
-
-def test_saving_again_replaces(saved: Path, encoder: SDGMNet) -> None:
-    torch.manual_seed(5)
-    save_encoder(SDGMNet(), saved, {"trained_on": ["other"]})
-    loaded, card = load_encoder(saved)
-    assert card["trained_on"] == ["other"]
-    assert not torch.equal(loaded.state_dict()["last.weight"], encoder.state_dict()["last.weight"])
+    assert load_encoder(saved)[1]["trained_on"] == ["liberty"]  # the one next to it is for people only
 
 
 def test_a_run_folder_gives_its_best_weights(tmp_path: Path, encoder: SDGMNet) -> None:
@@ -119,43 +108,30 @@ def test_pickles_are_refused_and_never_run(tmp_path: Path, encoder: SDGMNet) -> 
     assert (tmp_path / "sprung").exists()  # the trap was live
 
 
-def test_other_encoders_are_refused(tmp_path: Path, encoder: SDGMNet) -> None:
-    path = write(tmp_path / "other.safetensors", encoder.state_dict(), {"encoder": "hynet"})
-    assert_refused(path, "'hynet'.*sdgmnet")
+@pytest.mark.parametrize(
+    "card",
+    ["{", '["sdgmnet"]', '"sdgmnet"', '{"encoder": ["sdgmnet"]}', "{}", '{"encoder": "hynet"}']
+    + [f'{{"encoder": "sdgmnet", "trained_on": {names}}}' for names in ("5", '"liberty"', "[1]")]
+    + ['{"encoder": "sdgmnet", "dropout": "much"}', '{"encoder": "tfeat", "dropout": 0.3}', '{"encoder": "l2net"}'],
+)
+def test_bad_cards_are_refused(tmp_path: Path, encoder: SDGMNet, card: str) -> None:
+    save_file(encoder.state_dict(), tmp_path / "bad.safetensors", metadata={"card": card})
+    assert_refused(tmp_path / "bad.safetensors")
 
 
-@pytest.mark.parametrize("card", [["sdgmnet"], "sdgmnet", {"encoder": ["sdgmnet"]}, {}], ids=str)
-def test_damaged_cards_are_refused(tmp_path: Path, encoder: SDGMNet, card: object) -> None:
-    assert_refused(write(tmp_path / "damaged.safetensors", encoder.state_dict(), card))
-
-
-def test_cards_that_are_not_json_are_refused(tmp_path: Path, encoder: SDGMNet) -> None:
-    path = tmp_path / "damaged.safetensors"
-    save_file(encoder.state_dict(), path, metadata={"card": "{"})
-    assert_refused(path)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-@pytest.mark.parametrize("key", ["first.0.bias", "norm.running_var"])
+@pytest.mark.parametrize(("key", "value"), [("first.0.bias", float("nan")), ("norm.running_var", float("inf"))])
 def test_weights_that_are_not_finite_are_refused(saved: Path, key: str, value: float) -> None:
     tensors = load_file(saved)
     tensors[key][1] = value
-    assert_refused(write(saved, tensors, {"encoder": "sdgmnet"}), "NaN or infinite")
+    assert_refused(write(saved, tensors, {"encoder": "sdgmnet"}), "NaN")
 
 
-def test_weights_that_do_not_fit_are_refused(saved: Path) -> None:
+def test_weights_that_do_not_match_are_refused(saved: Path) -> None:
     tensors = load_file(saved)
     missing = {key: value for key, value in tensors.items() if key != "last.weight"}
     assert_refused(write(saved, missing), "last.weight")
     assert_refused(write(saved, {**tensors, "stranger": torch.zeros(1)}), "stranger")
     assert_refused(write(saved, {**tensors, "last.weight": torch.zeros(64, 128, 8, 8)}), "last.weight")
-
-
-@pytest.mark.parametrize("names", [5, "liberty", [1]])
-def test_a_card_names_sets_in_a_list(tmp_path: Path, names: object) -> None:
-    save_encoder(SDGMNet(), tmp_path / "one.safetensors", {"trained_on": names})
-    with pytest.raises(InputError, match="trained_on"):
-        load_encoder(tmp_path / "one.safetensors")
 
 
 # Names, folders and Hugging Face's layout
@@ -182,7 +158,7 @@ def test_shipped_weights_are_loaded_by_name(encoder: SDGMNet) -> None:
 
 
 @pytest.mark.usefixtures("shipped")
-def test_an_unknown_name_is_answered_with_those_there_are() -> None:
+def test_an_unknown_name_lists_the_shipped_ones() -> None:
     with pytest.raises(InputError, match=f"{pretrained.BEST}, aerial"):
         SDGMNet.from_pretrained("naval")
 
@@ -222,9 +198,6 @@ def test_half_precision_becomes_single(tmp_path: Path, encoder: SDGMNet) -> None
 def test_dropout_comes_back(tmp_path: Path) -> None:
     SDGMNet(dropout=0.1).save_pretrained(tmp_path)
     assert SDGMNet.from_pretrained(tmp_path).dropout == 0.1
-    save_encoder(SDGMNet(), tmp_path / "odd.safetensors", {"dropout": "much"})
-    with pytest.raises(InputError, match="odd.safetensors"):
-        load_encoder(tmp_path / "odd.safetensors")
 
 
 def test_what_cannot_be_saved_leaves_nothing(tmp_path: Path) -> None:
@@ -268,7 +241,7 @@ def test_nothing_is_exported_over_itself(tmp_path: Path, saved: Path, capsys: py
     (tmp_path / "run" / "log.jsonl").touch()
     assert main(["export", "weights", str(saved), "-o", str(tmp_path / "run")]) == 2
     shown = capsys.readouterr().err
-    assert "is what is to be exported" in shown and "is the folder of a training run" in shown
+    assert str(saved) in shown and str(tmp_path / "run") in shown
 
 
 def test_exported_folder_is_in_hugging_faces_layout(tmp_path: Path, saved: Path, encoder: SDGMNet) -> None:
@@ -307,15 +280,6 @@ def test_every_encoder_comes_back(tmp_path: Path, name: str, dropout: float) -> 
         SDGMNet.from_pretrained(tmp_path / "one.safetensors")
     loaded.save_pretrained(tmp_path / "folder")
     assert type(load_encoder(tmp_path / "folder")[0]) is type(encoder)
-
-
-def test_a_card_that_does_not_fit_its_encoder_is_refused(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "odd.safetensors", ENCODERS["tfeat"](0.0).state_dict(), {"encoder": "tfeat", "dropout": 0.3}
-    )
-    assert_refused(path, "no dropout")
-    path = write(tmp_path / "other.safetensors", ENCODERS["l2net"](0.0).state_dict(), {"encoder": "sdgmnet"})
-    assert_refused(path, "sdgmnet")
 
 
 def test_equal_weights_make_equal_files(tmp_path: Path, encoder: SDGMNet) -> None:

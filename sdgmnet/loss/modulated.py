@@ -6,6 +6,7 @@ modulations of related work as examples.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -115,7 +116,7 @@ def _weigh(weight: Weight, theta: Tensor, name: str) -> Tensor:
     return made.to(theta.dtype).clamp_min(0)
 
 
-def _preset(summary: str, *weights: Weight, **options: Weight) -> Callable[..., ModulatedLoss]:
+def _preset(summary: str, *weights: Weight, **options: Any) -> Callable[..., ModulatedLoss]:
     made = partial(ModulatedLoss, *weights, **options)
     made.__doc__ = summary
     return made
