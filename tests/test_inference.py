@@ -161,7 +161,7 @@ def test_engines_that_cannot_be_had_are_refused(monkeypatch: pytest.MonkeyPatch)
     patches = np.zeros((2, 32, 32), dtype=np.uint8)
     monkeypatch.setattr("sdgmnet.native.trunk.library", lambda: None)
     assert describe_patches(SDGMNet(), patches, engine="auto").shape == (2, 128)
-    with pytest.raises(InputError, match="use the engine eager"):
+    with pytest.raises(InputError, match="eager"):
         describe_patches(SDGMNet(), patches, engine="native")
     with pytest.raises(InputError, match="one of auto, eager, native"):
         describe_patches(SDGMNet(), patches, engine="magic")  # type: ignore[arg-type]

@@ -470,5 +470,5 @@ def test_weights_whose_card_is_no_json(tmp_path: Path) -> None:
 
     for card in ("1" * 10_000, "{", "[" * 100_000, '{"encoder": NaN}'):
         save_file({"x": torch.ones(1)}, tmp_path / "w.safetensors", {"card": card})
-        with pytest.raises(InputError, match="not a whole safetensors file"):
+        with pytest.raises(InputError, match="safetensors"):
             load_encoder(tmp_path / "w.safetensors")
