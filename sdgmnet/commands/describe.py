@@ -31,7 +31,7 @@ class DescribeArguments:
 
         sdgmnet describe my_patches/church -o church.npy
 
-    By several processes into one file (docs/distributed.md):
+    By several processes into one file (docs/guides/distributed.md):
 
         torchrun --nproc-per-node 4 -m sdgmnet describe photos -o features.h5
     """

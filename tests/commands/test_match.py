@@ -26,7 +26,7 @@ def turned(tmp_path: Path) -> list[str]:
     return [str(path) for path in paths]
 
 
-def test_two_pictures_give_counts_times_and_a_image(
+def test_two_images_give_counts_times_and_a_image(
     turned: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["match", *turned, "-o", str(tmp_path / "m.png"), "--verify", "homography", *ROOTSIFT]
@@ -123,7 +123,7 @@ def test_features_that_are_there_are_taken_as_they_are(
     assert len(read_features(features, "new.png").keypoints.xy) <= 9  # described as the others were
 
 
-def test_a_broken_picture_does_not_stop_the_two_steps(
+def test_a_broken_image_does_not_stop_the_two_steps(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "broken.jpg").write_text("text")

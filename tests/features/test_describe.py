@@ -1,0 +1,55 @@
+"""Describing one image, and a collection from Python."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from sdgmnet.descriptors import describe, load_descriptor
+from sdgmnet.errors import InputError
+from sdgmnet.features.collection import DescribeOptions, MatchOptions, describe_images, find_images, match_pairs
+from sdgmnet.features.describe import StageTimer, describe_image, rescale
+from sdgmnet.features.h5 import read_features, read_matches
+from sdgmnet.features.keypoints import Keypoints
+from sdgmnet.features.match import match
+from tests.features.samples import noise_image
+
+
+def test_keypoints_of_a_resized_image_are_in_pixels_of_the_original() -> None:
+    """The image's corners stay its corners, with pixel centres at integers; a blob is where it was."""
+    corners = Keypoints(np.array([[-0.5, -0.5], [299.5, 199.5]]), np.ones(2), np.zeros(2), np.ones(2))
+    moved = rescale(corners, (300, 200), (150, 100))
+    np.testing.assert_allclose(moved.xy, [[-0.5, -0.5], [149.5, 99.5]])
+    np.testing.assert_allclose(moved.sigma, 0.5)
+    y, x = np.mgrid[:200, :300]
+    blob = (255 * np.exp(-((x - 200.25) ** 2 + (y - 90.75) ** 2) / (2 * 12**2))).astype(np.uint8)
+    for size in (300, 150):
+        found = describe(blob, descriptor="rootsift", size=size, limit=1).keypoints
+        np.testing.assert_allclose(found.xy[0], [200.25, 90.75], atol=0.15)
+        np.testing.assert_allclose(found.sigma[0], 12, rtol=0.15)
+
+
+@pytest.mark.parametrize(("spec", "stages"), [("sdgmnet", {"cutting patches", "describing"}), ("sift", {"describing"})])
+def test_a_timer_gets_every_stage_and_changes_nothing(spec: str, stages: set[str]) -> None:
+    timer, image, descriptor = StageTimer(), noise_image(200, 180), load_descriptor(spec)
+    timed = [describe_image(image, descriptor=descriptor, limit=20, timer=timer) for _ in range(2)]
+    assert set(timer.seconds) == {"reading", "finding keypoints"} | stages and min(timer.seconds.values()) >= 0
+    np.testing.assert_array_equal(timed[1].descriptors, describe(image, descriptor=spec, limit=20).descriptors)
+
+
+def test_a_collection_from_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(2):
+        cv2.imwrite(str(tmp_path / f"{number}.png"), noise_image()[:, 40 * number : 40 * number + 300])
+    (tmp_path / "broken.png").write_text("text")
+    features, matches, skipped = tmp_path / "f.h5", tmp_path / "m.h5", []
+    images, descriptor = find_images([tmp_path]), load_descriptor("rootsift")
+    outcome = describe_images(features, images, descriptor, DescribeOptions(limit=50), on_skipped=skipped.append)
+    assert outcome.names == {"0.png", "1.png"} and len(skipped) == 1 and "broken.png" in skipped[0]
+    match_pairs(matches, features, [("0.png", "1.png")], MatchOptions(ratio=0.9))
+    wanted = match(read_features(features, "0.png"), read_features(features, "1.png"), ratio=0.9)
+    np.testing.assert_array_equal(read_matches(matches, "0.png", "1.png")[0], wanted.pairs)
+    assert len(wanted.pairs) > 10
+    assert capsys.readouterr() == ("", "")  # a library prints nothing
+    with pytest.raises(InputError, match="limit"):
+        DescribeOptions(limit=0)
