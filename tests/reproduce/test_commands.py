@@ -25,7 +25,7 @@ from sdgmnet.training.angles import Angles
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.log import RunLog
 from tests.conftest import blob_patches
-from tests.data.test_hpatches import write_strips
+from tests.data.test_hpatches_files import write_strips
 from tests.reproduce.helpers import assert_fails, is_written, main
 
 REPOSITORY = Path(__file__).parents[2]

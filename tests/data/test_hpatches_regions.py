@@ -1,4 +1,4 @@
-"""Which regions become patches: overlap, thinning, what lies inside, and the disturbances, each against plain counting."""
+"""Which regions become patches: overlap, thinning, what lies inside, and the jitter, each against plain counting."""
 
 import math
 
@@ -43,9 +43,6 @@ def counted_overlap(a: tuple[float, float, float], b: tuple[float, float, float]
     return float((first & second).sum() / (first | second).sum())
 
 
-# -------------------------------------------------------------------------------------------------------- overlap
-
-
 @pytest.mark.parametrize(
     ("distance", "radius", "other"),
     [
@@ -80,9 +77,6 @@ def test_overlap_of_a_circle_and_its_image() -> None:
     assert overlaps(maps[:0]).shape == (0,)
 
 
-# ------------------------------------------------------------------------------------------------------- thinning
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_thinning_keeps_one_of_those_that_overlap(seed: int) -> None:
     keypoints = crowded(70, seed, 30.0)
@@ -104,26 +98,23 @@ def test_thinning_is_random_and_the_same_for_a_seed() -> None:
     assert len(thin(twins.select(np.arange(0)), np.random.default_rng(0))) == 0
 
 
-def test_detectors_take_turns() -> None:
+def test_detectors_alternate() -> None:
     detector = np.array([0, 0, 0, 0, 1, 2, 2])
     assert round_robin(detector).tolist() == [0, 4, 5, 1, 6, 2, 3]
     assert len(round_robin(detector[:0])) == 0
 
 
-# --------------------------------------------------------------------------------------------------------- inside
-
-
 def border_inside(frame: np.ndarray, homography: np.ndarray, width: int, height: int) -> bool:
-    """Points all along the border of the square, carried one by one; behind is where a small turn changes its sense."""
+    """Points all along the border of the square, mapped one by one; behind is where the orientation changes."""
     part, one, step = np.linspace(-1, 1, 21), np.ones(21), 1e-3
     right, down = np.concatenate([part, part, -one, one]), np.concatenate([-one, one, part, part])
     x, y = (row[0] * right + row[1] * down + row[2] for row in frame)
 
-    def carried(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def mapped(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         u, v, depth = (row[0] * x + row[1] * y + row[2] for row in homography)
         return u / depth, v / depth
 
-    here, east, south = carried(x, y), carried(x + step, y), carried(x, y + step)
+    here, east, south = mapped(x, y), mapped(x + step, y), mapped(x, y + step)
     sense = (east[0] - here[0]) * (south[1] - here[1]) - (east[1] - here[1]) * (south[0] - here[0])
     inside = (here[0] >= 0) & (here[0] <= width - 1) & (here[1] >= 0) & (here[1] <= height - 1)
     return bool((inside & (sense > 0)).all())
@@ -152,11 +143,8 @@ def test_inside_without_a_homography_is_inside_by_the_identity() -> None:
     assert np.array_equal(within(frames, None, (190, 150)), within(frames, np.eye(3), (190, 150)))
 
 
-# --------------------------------------------------------------------------------------------------------- jitter
-
-
 @pytest.mark.parametrize("noise", list(JITTERS))
-def test_disturbances_stay_in_their_ranges_and_fill_them(noise: str) -> None:
+def test_jitter_stays_in_their_ranges_and_fill_them(noise: str) -> None:
     jitter = JITTERS[noise]
     maps = draw(jitter, (5, 800), np.random.default_rng(0)).reshape(-1, 2, 3)
     across, down = maps[:, :, 0], maps[:, :, 1]
@@ -181,16 +169,16 @@ def test_median_overlaps_are_the_published(noise: str, published: float) -> None
     assert np.median(overlaps(maps)) == pytest.approx(published, abs=0.01)
 
 
-def test_frames_are_disturbed_in_their_own_axes() -> None:
+def test_frames_are_jittered_in_their_own_axes() -> None:
     frames = region_frames(crowded(6, 7))
     maps = draw(JITTERS["h"], (2, 6), np.random.default_rng(2))
-    disturbed = compose(frames, maps)
+    jittered = compose(frames, maps)
     for picture in range(2):
         for number in range(6):
             for corner in ((-1, -1), (1, 0.5), (0, 0)):
                 inner = [row[0] * corner[0] + row[1] * corner[1] + row[2] for row in maps[picture, number]]
                 expected = [row[0] * inner[0] + row[1] * inner[1] + row[2] for row in frames[number]]
-                computed = [row[0] * corner[0] + row[1] * corner[1] + row[2] for row in disturbed[picture, number]]
+                computed = [row[0] * corner[0] + row[1] * corner[1] + row[2] for row in jittered[picture, number]]
                 assert computed == pytest.approx(expected)
 
 
@@ -199,9 +187,6 @@ def test_a_region_reaches_five_scales_from_its_centre_and_is_turned_to_its_angle
     middle_right = frame @ [1, 0, 1]
     assert middle_right == pytest.approx([40 + 10 * math.cos(0.3), 30 + 10 * math.sin(0.3)])
     assert frame @ [0, 1, 1] == pytest.approx([40 - 10 * math.sin(0.3), 30 + 10 * math.cos(0.3)])
-
-
-# --------------------------------------------------------------------------------------------------------- chosen
 
 
 def test_chosen_regions_keep_all_the_rules() -> None:

@@ -137,9 +137,6 @@ def test_the_same_bytes_twice_and_others_by_another_seed(sequences: Path, made: 
     assert (tmp_path / "seed/v_other/h3.png").read_bytes() != (made / "v_other/h3.png").read_bytes()
 
 
-# -------------------------------------------------------------------------------------------- kept, resumed, forced
-
-
 def test_finished_sequences_are_kept_and_missing_ones_made(
     sequences: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,9 +204,6 @@ def test_a_folder_that_lacks_a_strip_is_made_anew(
     (out / "v_noise/strips.json").write_text("[]")
     with pytest.raises(InputError, match="does not hold what sdgmnet writes there"):
         make_strips(sequences, out, options)
-
-
-# ------------------------------------------------------------------------------------------------------ bad input
 
 
 def test_what_cannot_be_used_is_named_and_the_rest_is_made(
