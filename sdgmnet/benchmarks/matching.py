@@ -51,7 +51,7 @@ class PairScore(NamedTuple):
     found: int  # of these, whose nearest descriptor is within `near` of it
     sampled: Sampled
     mutual: Mutual
-    corner_error: float  # pixels, of the homography from mutual matches; infinite if there is none
+    corner_error: float  # pixels, of the homography from mutual matches; infinite without an estimate
 
     @property
     def score(self) -> float:
