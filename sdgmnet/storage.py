@@ -225,6 +225,18 @@ def _fits(content: Any, shape: Any) -> bool:
     return isinstance(content, shape)
 
 
+def require_same_inputs(path: Path, inputs: dict[str, Any], made: Path | str) -> None:
+    """Record what `made` is made from, or raise InputError if the record of a former run differs."""
+    if not path.exists():
+        write_json(path, inputs)
+    elif changed := changed_inputs(read_record(path, dict), inputs):
+        raise InputError(f"{made} was made with another {', '.join(changed)}: remove it, or choose another folder.")
+
+
+def changed_inputs(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    return [key for key in {**before, **now} if before.get(key) != now.get(key)]
+
+
 def parse_json(text: str) -> Any:
     """Of any text, or ValueError."""
     try:

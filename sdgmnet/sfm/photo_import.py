@@ -1,79 +1,96 @@
-"""Photos as people keep them -> copies that COLMAP can work on: upright, not too large, under names that its lists can hold."""
+"""Photos as people keep them -> copies for COLMAP: upright, at most a given size, with names that its pair lists can hold."""
 
+import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+import cv2
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.features.images import UnreadableImage, decode, plain_name, read_uint8
-from sdgmnet.storage import new_folder, read_record, stays_below
+from sdgmnet.features.images import UnreadableImage, decode, limit_size, plain_name, read_uint8
+from sdgmnet.storage import new_folder, read_record, require_plain, stays_below
 
-KEPT_AS_THEY_ARE = {".jpg", ".jpeg", ".png"}
-
-
-COPIES = {"photos": [{"name": str, "width": int, "height": int, "focal": int | float | None}], "broken": [(str, str)]}
+COPIED_FORMATS = {".jpg", ".jpeg", ".png"}
+JPEG_QUALITY = 97
 
 
-def read_copies(record: Path) -> dict[str, Any]:
-    """What `prepare_photos` returned, written down since."""
-    copies: dict[str, Any] = read_record(record, COPIES)
-    for copy in copies["photos"]:
-        copy.setdefault("source", copy["name"])  # older records have none
-        if not isinstance(copy["source"], str) or not stays_below(copy["name"]) or not stays_below(copy["source"]):
-            raise InputError(f"{record} names photos that are not below its folder: remove it.")
-    return copies
+class Photo(TypedDict):
+    name: str  # of the copy
+    source: str  # of the original, relative to its folder
+    width: int
+    height: int
+    focal: float | None  # by EXIF, as a fraction of the longer side
 
 
-def prepare_photos(
-    folder: str, names: Sequence[str], work: str, options: dict[str, Any], into: str = "photos"
-) -> dict[str, Any]:
-    """Upright photos of at most `size` pixels in work/photos, or `into`; what cannot be read is named with the reason."""
-    import cv2
+class ImportedPhotos(TypedDict):
+    photos: list[Photo]  # ordered by name
+    broken: list[list[str]]  # name and reason of each photo that cannot be read
 
-    from sdgmnet.features.images import limit_size
 
+RECORD = {
+    "photos": [{"name": str, "source": str, "width": int, "height": int, "focal": int | float | None}],
+    "broken": [(str, str)],
+}
+
+
+def read_imported(record: Path) -> ImportedPhotos:
+    """The result of `import_photos`, from a JSON file."""
+    imported: ImportedPhotos = read_record(record, RECORD)
+    if not all(stays_below(photo["name"]) and stays_below(photo["source"]) for photo in imported["photos"]):
+        raise InputError(f"{record} names photos outside of its folder: remove it.")
+    return imported
+
+
+def photo_digests(folder: Path, names: Sequence[str]) -> list[list[str]]:
+    """Name and SHA-1 of each photo, or why it cannot be read."""
+    found = []
+    for name in names:
+        try:
+            require_plain(folder / name)
+            with (folder / name).open("rb") as file:
+                found.append([name, hashlib.file_digest(file, "sha1").hexdigest()])
+        except OSError as error:
+            found.append([name, f"cannot be read: {error.strerror}"])
+    return found
+
+
+def import_photos(folder: str, names: Sequence[str], target: str, max_size: int | None) -> ImportedPhotos:
+    """Copy the named photos of a folder into a new folder, with the longest side at most `max_size` pixels."""
     broken: list[list[str]] = []
-    kept: list[dict[str, Any]] = []
-    target = Path(work) / into
+    photos: list[Photo] = []
     shutil.rmtree(target, ignore_errors=True)
     with new_folder(target) as part:
         for name in names:
             source = Path(folder) / name
-            reason, picture, changed = read_photo(source)
-            if picture is None:
+            reason, image, changed = read_photo(source)
+            if image is None:
                 broken.append([plain_name(name), reason])
                 continue
-            height, width = picture.shape[:2]
-            scale = min(1.0, options["size"] / max(width, height))
-            as_it_is = scale == 1.0 and not changed and source.suffix.lower() in KEPT_AS_THEY_ARE
-            copy = part / copied_name(name, {photo["name"] for photo in kept})
+            height, width = image.shape[:2]
+            copy = part / copied_name(name, {photo["name"] for photo in photos})
             copy.parent.mkdir(parents=True, exist_ok=True)
-            if as_it_is:
+            fits = max_size is None or max(width, height) <= max_size
+            unchanged = fits and not changed and source.suffix.lower() in COPIED_FORMATS
+            if unchanged:
                 shutil.copyfile(source, copy)
-            if not as_it_is or not opens_in_colmap(copy):
-                smaller = limit_size(picture, options["size"])
-                coded = cv2.imencode(copy.suffix, smaller, [cv2.IMWRITE_JPEG_QUALITY, 97])[1]
-                copy.write_bytes(coded.tobytes())  # unlike OpenCV's own writing, this says when the disk is full
+            if not unchanged or not opens_in_colmap(copy):
+                smaller = image if max_size is None else limit_size(image, max_size)
+                encoded = cv2.imencode(copy.suffix, smaller, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1]
+                copy.write_bytes(encoded.tobytes())  # unlike cv2.imwrite, this reports a full disk
                 height, width = smaller.shape[:2]
-            kept.append(
-                {
-                    "name": copy.relative_to(part).as_posix(),
-                    "source": plain_name(name),
-                    "width": width,
-                    "height": height,
-                    "focal": noted_focal_length(source),
-                }
-            )
-    return {"broken": broken, "photos": sorted(kept, key=lambda photo: photo["name"])}
+            copied = copy.relative_to(part).as_posix()
+            focal = exif_focal_length(source)
+            photos.append(Photo(name=copied, source=plain_name(name), width=width, height=height, focal=focal))
+    return ImportedPhotos(photos=sorted(photos, key=lambda photo: photo["name"]), broken=broken)
 
 
 def copied_name(name: str, taken: set[str]) -> str:
-    """A name that COLMAP's lists of pairs can hold, without white space, of a kind that COLMAP reads."""
+    """A new name without white space, which COLMAP's pair lists cannot hold, and of a format that COLMAP reads."""
     path = Path("_".join(plain_name(name).split()))
-    if path.suffix.lower() not in KEPT_AS_THEY_ARE:
+    if path.suffix.lower() not in COPIED_FORMATS:
         path = path.with_name(f"{path.name}.jpg")
     number, free = 1, path
     while free.as_posix() in taken:
@@ -83,10 +100,7 @@ def copied_name(name: str, taken: set[str]) -> str:
 
 
 def read_photo(path: Path) -> tuple[str, np.ndarray | None, bool]:
-    """Why it cannot be read (or empty), the upright image (or None) of eight bits, and whether it is another than the file's
-    own, by a turn that EXIF asks for or by its depth."""
-    import cv2
-
+    """Why the photo cannot be read, or the upright 8-bit image and whether EXIF orientation or bit depth changed it."""
     try:
         upright = read_uint8(path, cv2.IMREAD_COLOR)
         stored = decode(path, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
@@ -96,24 +110,22 @@ def read_photo(path: Path) -> tuple[str, np.ndarray | None, bool]:
 
 
 def opens_in_colmap(path: Path) -> bool:
-    """Not every file that OpenCV reads: by its name it takes a WebP for the JPEG that it is called."""
-    import pycolmap
-
-    try:
-        pycolmap.infer_camera_from_image(path)
-    except Exception:  # whatever it stumbles over, a copy of our own is what it can read
-        return False
-    return True
+    """COLMAP goes by the name: it cannot read a WebP that is called .jpg, which OpenCV can."""
+    return _colmap_camera(path) is not None
 
 
-def noted_focal_length(path: Path) -> float | None:
-    """Focal length by EXIF as a share of the longer side, None where the photo does not say."""
-    import pycolmap
-
-    try:
-        camera = pycolmap.infer_camera_from_image(path)
-    except Exception:  # whatever it stumbles over, the focal length is then found from the matches
-        return None
-    if not camera.has_prior_focal_length:
+def exif_focal_length(path: Path) -> float | None:
+    camera = _colmap_camera(path)
+    if camera is None or not camera.has_prior_focal_length:
         return None
     return round(camera.mean_focal_length() / max(camera.width, camera.height), 6)
+
+
+def _colmap_camera(path: Path) -> Any:
+    """None if COLMAP cannot read the photo."""
+    import pycolmap
+
+    try:
+        return pycolmap.infer_camera_from_image(path)
+    except Exception:  # pycolmap raises whatever its libraries do
+        return None

@@ -1,4 +1,8 @@
-"""Each COLMAP step in a process of its own: pycolmap and OpenCV bundle libraries that do not live together."""
+"""Functions that call pycolmap, each run in a process of its own.
+
+pycolmap and OpenCV bundle different versions of the same libraries: in one process, writing a PNG can abort
+(docs/decisions/colmap-in-its-own-process.md).
+"""
 
 import contextlib
 import importlib
@@ -13,99 +17,106 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sdgmnet.errors import InputError, Stopped
+from sdgmnet.sfm.stage_timer import peak_memory
 from sdgmnet.storage import has_no_room
 
-LAST_LINES = 12  # of a failed step's log, shown to the user
-DISK_FULL = ("disk is full", "No space left on device")  # SQLite's words, and the system's
+LOG_LINES = 12  # of a failed process's log, shown in the error
+DISK_FULL = ("disk is full", "No space left on device")  # as SQLite and the system report it
 PR_SET_PDEATHSIG = 1  # of Linux' prctl
-GLANCE = 0.5  # seconds between looks at how far a step is
-SHARE = 20  # or so many times as long as a look takes
+POLL_SECONDS = 0.5  # between two calls of `watch`, or POLL_SHARE times as long as a call takes
+POLL_SHARE = 20
 
 
 class StepFailed(Stopped):
-    """A COLMAP step ended badly; the message holds the end of its log."""
+    """A process failed; the message holds the end of its log."""
 
 
-def run_alone(step: str, log: Path, *, watch: Callable[[], None] | None = None, **arguments: Any) -> Any:
-    """Call `module:function` with JSON arguments in a fresh process and return its JSON result.
+class Step(NamedTuple):
+    """What a function returned, and the peak memory of its process."""
 
-    Everything the step prints goes to `log`. The step's own InputError is raised here, and one where COLMAP says that the disk
-    is full; any other end is StepFailed. The child
-    dies with its parent, so that nothing writes on after a kill. `watch` is called every now and then while it runs.
+    result: Any
+    peak_bytes: int
+
+
+def run_in_process(
+    function: Callable[..., Any], log: Path, *, watch: Callable[[], None] | None = None, **arguments: Any
+) -> Step:
+    """Call a module-level function in a new process. Its arguments and its result must be representable in JSON; paths become text.
+
+    Its output is appended to `log`. An InputError of the function is raised here; so is an InputError if the disk is
+    full; any other failure is StepFailed. The process ends if its parent ends. `watch` is called regularly meanwhile.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, log.open("ab") as output:
-        answer, before = Path(folder) / "answer.json", log.stat().st_size
-        given = Path(folder) / "arguments.json"  # a command line would be too short for the names of many photos
-        given.write_text(json.dumps(arguments))
-        command = [sys.executable, "-m", __name__, step, str(answer), str(given)]
+        answer, log_start = Path(folder) / "answer.json", log.stat().st_size
+        request = Path(folder) / "arguments.json"  # the names of many photos are too long for a command line
+        request.write_text(json.dumps(arguments, default=os.fspath))
+        command = [sys.executable, "-m", __name__, function.__module__, function.__name__, str(request), str(answer)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT) as child:
             try:
                 code = _wait(child, watch)
             except BaseException:
                 child.kill()
                 raise
-        said = json.loads(answer.read_text()) if answer.exists() else {}
-    if "error" in said:
-        raise InputError(said["error"])
-    if code != 0 or "result" not in said:
-        name = str(arguments.get("place", step)).split(":")[-1]
-        lines = log.read_bytes()[before:].decode(errors="replace").splitlines()
-        if any(words in line for line in lines for words in DISK_FULL) or has_no_room(log.parent):
-            raise InputError(f"{name} ended because the disk is full: free some space and run again.")
-        raise StepFailed(f"{name} ended with code {code}; the end of {log}:\n" + "\n".join(lines[-LAST_LINES:]))
-    return said["result"]
+        answered = json.loads(answer.read_text()) if answer.exists() else {}
+    if "error" in answered:
+        raise InputError(answered["error"])
+    if code == 0 and "result" in answered:
+        return Step(answered["result"], answered["peak_bytes"])
+    name, lines = function.__name__, log.read_bytes()[log_start:].decode(errors="replace").splitlines()
+    if any(words in line for line in lines for words in DISK_FULL) or has_no_room(log.parent):
+        raise InputError(f"{name}: the disk is full. Free some space and run the command again.")
+    raise StepFailed(f"{name} ended with code {code}; the end of {log}:\n" + "\n".join(lines[-LOG_LINES:]))
 
 
 def _wait(child: "subprocess.Popen[bytes]", watch: Callable[[], None] | None) -> int:
     if watch is None:
         return child.wait()
-    pause = GLANCE
+    pause = POLL_SECONDS
     while True:
         try:
             return child.wait(pause)
         except subprocess.TimeoutExpired:
-            began = time.monotonic()
+            start = time.monotonic()
             watch()
-            pause = max(GLANCE, SHARE * (time.monotonic() - began))
+            pause = max(POLL_SECONDS, POLL_SHARE * (time.monotonic() - start))
 
 
-def _killed_with_parent() -> None:
-    """Linux kills the child itself, even while a library computes and holds the interpreter; elsewhere the thread must do."""
+def _end_with_parent() -> None:
+    """On Linux the kernel kills this process, even while a library holds the interpreter lock; elsewhere a thread has to."""
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
+    def wait_for_parent() -> None:
+        with contextlib.suppress(OSError):
+            os.read(0, 1)  # returns only when the parent has closed the pipe
+        os._exit(1)
 
-def _end_with_parent() -> None:
-    with contextlib.suppress(OSError):
-        os.read(0, 1)  # returns only when the parent is gone
-    os._exit(1)
+    threading.Thread(target=wait_for_parent, daemon=True).start()
 
 
-def _serve(step: str, answer: Path, arguments: dict[str, Any]) -> None:
-    _killed_with_parent()
-    import cv2  # noqa: F401  before pycolmap: the other way round, writing a PNG later aborts the process
+def _main(module: str, function: str, request: Path, answer: Path) -> None:
+    _end_with_parent()
+    import cv2  # noqa: F401  before pycolmap: in the other order, writing a PNG aborts the process
 
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    module, function = step.split(":")
     try:
-        said = {"result": getattr(importlib.import_module(module), function)(**arguments)}
+        result = getattr(importlib.import_module(module), function)(**json.loads(request.read_text()))
+        answered = {"result": result, "peak_bytes": peak_memory()}
     except InputError as error:
-        said = {"error": str(error)}
+        answered = {"error": str(error)}
     except BaseException:
-        # Leave at once: a shutdown beside the waiting thread aborts, and buries the reason under a stack of addresses.
         traceback.print_exc()
         sys.stderr.flush()
-        os._exit(1)
-    answer.write_text(json.dumps(said))
+        os._exit(1)  # an orderly shutdown would abort in the waiting thread and hide the traceback
+    answer.write_text(json.dumps(answered))
     sys.stdout.flush()
-    os._exit(0)  # past the destructors of two libraries that share symbols
+    os._exit(0)  # skips the destructors of two libraries that share symbols
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1], Path(sys.argv[2]), json.loads(Path(sys.argv[3]).read_text()))
+    _main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4]))

@@ -1,4 +1,4 @@
-"""How long each stage of a long work took and how much memory it held."""
+"""Seconds and peak memory of the stages of a long computation, kept on disk over restarts."""
 
 import sys
 import time
@@ -11,22 +11,21 @@ from sdgmnet.errors import InputError
 from sdgmnet.storage import read_record, write_json
 
 
-class Times:
-    """Seconds and largest memory of each stage, and the largest of all, kept over restarts."""
-
+class StageTimer:
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> dict[str, Any]:
-        nothing: dict[str, Any] = {"seconds": {}, "peak_bytes": 0, "peak_bytes_of": {}}
-        known = nothing | (read_record(self.path, dict) if self.path.exists() else {})
+        """`seconds` and `peak_bytes_of` by stage, and `peak_bytes` of all."""
+        empty: dict[str, Any] = {"seconds": {}, "peak_bytes": 0, "peak_bytes_of": {}}
+        known = empty | (read_record(self.path, dict) if self.path.exists() else {})
         tables = (known["seconds"], known["peak_bytes_of"], {"all": known["peak_bytes"]})
         if not all(isinstance(one, dict) and all(isinstance(n, int | float) for n in one.values()) for one in tables):
-            raise InputError(f"{self.path} holds no seconds and bytes of stages: remove it.")
+            raise InputError(f"{self.path} is not a valid record of seconds and bytes: remove it.")
         return known
 
-    def peak(self, peak_bytes: int, stage: str | None = None) -> None:
-        """Note memory that was held, here or in a process of its own."""
+    def add_peak(self, peak_bytes: int, stage: str | None = None) -> None:
+        """Record the peak memory of another process."""
         known = self.read()
         known["peak_bytes"] = max(known["peak_bytes"], peak_bytes)
         if stage is not None:
@@ -34,28 +33,28 @@ class Times:
         write_json(self.path, known)
 
     @contextmanager
-    def of(self, stage: str) -> Iterator[None]:
-        forget_peak()
-        begun = time.perf_counter()
+    def stage(self, name: str) -> Iterator[None]:
+        """Add the duration of the block to the stage, also if it fails: what it finished is not repeated."""
+        reset_peak_memory()
+        start = time.perf_counter()
         try:
             yield
-        finally:  # what failed took its time too, and what it finished is not repeated
+        finally:
             known = self.read()
-            spent = known["seconds"].get(stage, 0.0) + time.perf_counter() - begun
-            known["seconds"][stage] = round(spent, 2)
+            known["seconds"][name] = round(known["seconds"].get(name, 0.0) + time.perf_counter() - start, 2)
             write_json(self.path, known)
-            self.peak(peak_memory(), stage)
+            self.add_peak(peak_memory(), name)
 
 
-def forget_peak() -> None:
-    """Let the system measure this process's largest memory anew, where it can."""
+def reset_peak_memory() -> None:
+    """Let Linux measure the peak memory of this process anew; elsewhere it stays that of the whole process."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_memory() -> int:
-    """Bytes that this process held at most since `forget_peak`, or ever."""
-    with suppress(OSError):
+    """Peak memory of this process in bytes, since `reset_peak_memory` where the system can."""
+    with suppress(OSError):  # unlike getrusage, this does not count what the parent held before a fork
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return 1024 * int(line.split()[1])

@@ -1,8 +1,11 @@
-"""Depth and surface slope of one photo from a few others: a plane sweep, then planes per pixel passed on and refined.
+"""PatchMatch stereo: depth and slope of every pixel of a photo from a few other photos.
 
-A surface is written as inverse depth over the image, because a plane of the world is then affine in pixels:
-1 / z (x + a, y + b) = inverse + across a + down b. A pixel p of the reference lies in a source at A p + (1 / z) b with A, b of
-`relative_pose`, so that one window of a plane is one small affine map of the source image.
+A plane sweep at a coarse size gives a first depth. From coarse to fine, each pixel then tries the planes of its neighbours,
+averages and random changes of them, and keeps what correlates best (docs/decisions/own-stereo.md says why it is our own).
+
+A surface is stored as inverse depth over the image, because a plane of the world is then affine in pixels:
+1 / z (x + a, y + b) = inverse + across a + down b. Pixel p of the reference is seen by a source at A p + (1 / z) b with A, b
+of `relative_pose`, so that a window on a plane is an affine window of the source image.
 """
 
 import math
@@ -16,46 +19,46 @@ from torch.nn import functional
 
 from sdgmnet.sfm.scene import View
 
-# ---- reconstruction.stereo
-
-
-CHUNK = {"cpu": 16384, "cuda": 1 << 18}  # pixels at once: what stays in a core's cache; what fills a GPU
-
-
+CHUNK = {"cpu": 16384, "cuda": 1 << 18}  # pixels at once: fits a core's cache; fills a GPU
 CHESSBOARD = 2  # every other sample of a window: nearly as exact in two thirds of the time
+DIRECTIONS, DISTANCES = ((-1, 0), (1, 0), (0, -1), (0, 1)), (1, 3, 5, 9)  # in which planes are propagated, in pixels
 
 
 @dataclass(frozen=True)
 class DenseOptions:
-    """What the maps depend on. Window, noise and lead were compared by measurement, the rest are first choices."""
+    """What the maps depend on. Window, noise and lead were chosen by measurement; the others are first choices."""
 
     size: int = 800  # longest side of the depth maps in pixels; time grows with its square
     sources: int = 4  # photos that each photo is compared with
-    agreeing: int = 2  # the best of them count: a surface hidden in the others does no harm
+    agreeing: int = 2  # only the best of them count: a surface may be hidden in the others
     window: int = 5  # samples along a side of the correlation window
     spacing: int = 2  # pixels between the samples: 5 samples span 9 pixels
-    noise: float = 0.6  # grey levels of 255 that a flat wall shows by itself: without it, noise correlates with noise
-    colour_sigma: float = 0.25  # of grey 0..1; pixels unlike the centre are likely another surface
+    noise: float = 0.6  # standard deviation in gray levels of 255: without it, noise on a flat wall correlates
+    colour_sigma: float = 0.25  # of gray 0..1; pixels unlike the centre likely belong to another surface
     coarsest: int = 200  # longest side at which the whole depth range is swept
-    rounds: tuple[int, ...] = (4, 2, 1)  # of passing on and refining planes, coarsest level first; last: all finer
-    smallest_correlation: float = 0.5  # below it a depth is called unknown
-    smallest_lead: float = -0.1  # of the correlation over that of the best rival depth in the sweep
-    neighbours: int = 8  # photos in which a depth may be confirmed
-    confirmations: int = 2  # of them that must agree, 1 where a photo has only one or two neighbours
-    reprojection: float = 1.5  # pixels, there and back
+    rounds: tuple[int, ...] = (
+        4,
+        2,
+        1,
+    )  # of refinement, coarsest level first; the last one for all finer levels
+    smallest_correlation: float = 0.5  # below it a depth is unknown
+    smallest_lead: float = -0.1  # of the correlation over that of the best other depth in the sweep
+    neighbours: int = 8  # photos that may confirm a depth
+    confirmations: int = 2  # that must agree; 1 if a photo has only one or two neighbours
+    reprojection: float = 1.5  # pixels, to the other photo and back
     depth_difference: float = 0.01  # relative
     seed: int = 0  # of the random planes
 
 
-class Picture(NamedTuple):
-    """A photo at one size: grey (H, W) in -0.5..0.5 and its camera."""
+class PosedImage(NamedTuple):
+    """A photo at one size: gray (H, W) in -0.5..0.5 and its camera."""
 
-    grey: Tensor
+    gray: Tensor
     view: View
 
 
 class Surface(NamedTuple):
-    """Plane and agreement of every pixel of the reference."""
+    """Plane and score of every pixel of the reference."""
 
     planes: Tensor  # (3, H, W): inverse depth and its change per pixel across and down
     score: Tensor  # (H, W): mean correlation of the best sources, -1..1
@@ -71,9 +74,9 @@ def relative_pose(reference: View, source: View) -> tuple[np.ndarray, np.ndarray
 class Matcher:
     """Correlation of a reference with its sources at one size, for one plane per pixel."""
 
-    def __init__(self, reference: Picture, sources: list[Picture], options: DenseOptions) -> None:
-        self.height, self.width = reference.grey.shape
-        self.device = reference.grey.device
+    def __init__(self, reference: PosedImage, sources: list[PosedImage], options: DenseOptions) -> None:
+        self.height, self.width = reference.gray.shape
+        self.device = reference.gray.device
         self.options = options
         self.chunk = CHUNK.get(self.device.type, CHUNK["cpu"])
         self.reference = reference
@@ -93,12 +96,12 @@ class Matcher:
         self._weigh_windows(reach)
 
     def _weigh_windows(self, reach: int) -> None:
-        """Bilateral weights and the weighted, centred reference of every window: what no hypothesis changes."""
-        grey = self.reference.grey[None, None]
-        padded = functional.pad(grey, (reach,) * 4, mode="replicate")
+        """Bilateral weights and the weighted, centred reference of every window: they do not depend on the planes."""
+        gray = self.reference.gray[None, None]
+        padded = functional.pad(gray, (reach,) * 4, mode="replicate")
         windows = functional.unfold(padded, self.options.window, dilation=self.options.spacing)[0, ::CHESSBOARD]
         squares = (self.offsets[:, 1:] ** 2).sum(1) / max(reach, 1) ** 2
-        weights = (windows - grey.reshape(1, -1)).square_().mul_(-0.5 / self.options.colour_sigma**2)
+        weights = (windows - gray.reshape(1, -1)).square_().mul_(-0.5 / self.options.colour_sigma**2)
         weights.sub_(squares[:, None] / 2).exp_()
         weights.div_(weights.sum(0))
         windows.sub_((weights * windows).sum(0))
@@ -121,8 +124,8 @@ class Matcher:
     def _correlate(self, index: int, planes: Tensor, start: int, end: int) -> Tensor:
         inverse, across, down = planes
         matrix, shift = self.poses[index]
-        grey = self.sources[index].grey
-        height, width = grey.shape
+        gray = self.sources[index].gray
+        height, width = gray.shape
         pixel = torch.arange(start, end, device=self.device)
         x, y = (pixel % self.width).float(), (pixel // self.width).float()
         centre = matrix[:, :1] * x + matrix[:, 1:2] * y + matrix[:, 2:] + shift[:, None] * inverse
@@ -131,13 +134,13 @@ class Matcher:
         by_x, by_y = matrix[:, :1] + shift[:, None] * across, matrix[:, 1:2] + shift[:, None] * down
         affine = torch.stack([place, (by_x[:2] - place * by_x[2]) / depth, (by_y[:2] - place * by_y[2]) / depth])
         seen = (centre[2] > 0) & (place[0] >= 0) & (place[0] <= width - 1) & (place[1] >= 0) & (place[1] <= height - 1)
-        # to the range -1..1 that grid_sample wants, x and y next to each other
+        # to grid_sample's range -1..1, x and y interleaved
         scale = torch.tensor([2 / (width - 1), 2 / (height - 1)], device=self.device)
         affine *= scale[:, None]
         affine[0] -= 1
         grid = self.offsets @ affine.transpose(1, 2).reshape(3, -1)  # (samples, 2 N)
         grid = grid.reshape(1, len(self.offsets), end - start, 2)
-        sampled = functional.grid_sample(grey[None, None], grid, padding_mode="border", align_corners=True)[0, 0]
+        sampled = functional.grid_sample(gray[None, None], grid, padding_mode="border", align_corners=True)[0, 0]
         weights, weighted = self.weights[:, start:end], self.weighted[:, start:end]
         covariance = (weighted * sampled).sum(0)
         noise = self.noise
@@ -165,9 +168,9 @@ def box_mean(images: Tensor, side: int) -> Tensor:
 def sweep(matcher: Matcher, inverses: Tensor, side: int = 7) -> tuple[Surface, Tensor]:
     """The best plane parallel to the image for each pixel, and the best score of a clearly different depth."""
     height, width = matcher.height, matcher.width
-    grey = matcher.reference.grey
-    mean = box_mean(grey[None], side)
-    variance = (box_mean(grey[None].square(), side) - mean.square())[0].clamp_min_(0) + matcher.noise
+    gray = matcher.reference.gray
+    mean = box_mean(gray[None], side)
+    variance = (box_mean(gray[None].square(), side) - mean.square())[0].clamp_min_(0) + matcher.noise
     pixels = torch.stack(pixel_grid(height, width, matcher.device)).reshape(2, -1)
     volume = torch.empty(len(inverses), height, width, device=matcher.device)
     for place, inverse in enumerate(inverses):
@@ -175,12 +178,12 @@ def sweep(matcher: Matcher, inverses: Tensor, side: int = 7) -> tuple[Surface, T
         for source, (matrix, shift) in zip(matcher.sources, matcher.poses, strict=True):
             seen = matrix[:, :2] @ pixels + (matrix[:, 2] + shift * inverse)[:, None]
             there = seen[:2] / seen[2].clamp_min(1e-6)
-            high, wide = source.grey.shape
+            high, wide = source.gray.shape
             grid = there * torch.tensor([[2 / (wide - 1)], [2 / (high - 1)]], device=matcher.device) - 1
             inside = ((grid.abs() <= 1).all(0) & (seen[2] > 0)).reshape(height, width)
             grid = grid.T.reshape(1, height, width, 2)
-            warped = functional.grid_sample(source.grey[None, None], grid, padding_mode="border", align_corners=True)[0]
-            means = box_mean(torch.cat([warped, warped.square(), warped * grey]), side)
+            warped = functional.grid_sample(source.gray[None, None], grid, padding_mode="border", align_corners=True)[0]
+            means = box_mean(torch.cat([warped, warped.square(), warped * gray]), side)
             spread = (means[1] - means[0].square()).clamp_min(0)
             covariance = means[2] - means[0] * mean[0]
             correlation = covariance * torch.rsqrt(variance * (spread + matcher.noise))
@@ -211,14 +214,14 @@ def shifted(values: Tensor, across: int, down: int) -> Tensor:
 
 
 def best_neighbours(surface: Surface, direction: tuple[int, int], distances: tuple[int, ...]) -> Tensor:
-    """For each pixel, the plane of the best scored pixel in one direction, continued to here: (3, H, W)."""
+    """For each pixel, the plane of the best pixel in one direction, extrapolated to it: (3, H, W)."""
     height, width = surface.score.shape
     x, y = pixel_grid(height, width, surface.score.device)
     best, planes = torch.full_like(surface.score, -2), torch.empty_like(surface.planes)
     for distance in distances:
         across, down = direction[0] * distance, direction[1] * distance
         score, there = shifted(surface.score, across, down), shifted(surface.planes, across, down)
-        # at the border less far than asked
+        # less far at the border
         moved_x = (x + across).clamp_(0, width - 1) - x
         moved_y = (y + down).clamp_(0, height - 1) - y
         there[0] -= there[1] * moved_x + there[2] * moved_y
@@ -229,7 +232,7 @@ def best_neighbours(surface: Surface, direction: tuple[int, int], distances: tup
 
 
 def smoothed_planes(surface: Surface, reach: int = 1) -> Tensor:
-    """Each pixel's planes averaged over its surroundings, the well matched and nearly equal ones weighing most."""
+    """Planes averaged over the neighbours of each pixel; weights grow with score and similarity of depth."""
     inverse = surface.planes[0]
     weight_sum = torch.zeros_like(inverse)
     total = torch.zeros_like(surface.planes)
@@ -251,14 +254,10 @@ def improve(matcher: Matcher, surface: Surface, candidates: Tensor, limits: tupl
     return Surface(torch.where(better, candidates, surface.planes), torch.where(better, score, surface.score))
 
 
-DIRECTIONS = ((-1, 0), (1, 0), (0, -1), (0, 1))
-DISTANCES = (1, 3, 5, 9)
-
-
 def refine(
     matcher: Matcher, surface: Surface, step: float, limits: tuple[float, float], rounds: int, random: torch.Generator
 ) -> Surface:
-    """Pass planes on to neighbours and disturb them, keeping what correlates better. `step` moves a source by one pixel."""
+    """Propagate planes to neighbours and perturb them, keeping what correlates better. `step`: see `pixel_step`."""
     focal = float(matcher.reference.view.intrinsics[0, 0])
     shape = surface.planes.shape
     for turn in range(rounds):
@@ -267,12 +266,12 @@ def refine(
         surface = improve(matcher, surface, smoothed_planes(surface), limits)
         noise = torch.randn(2, *shape, generator=random).to(matcher.device)
         strength = 0.5**turn
-        disturbed = surface.planes.clone()
-        disturbed[1:] += noise[0, 1:] * (0.5 * strength * surface.planes[0] / focal)
-        surface = improve(matcher, surface, disturbed, limits)
-        disturbed = surface.planes.clone()
-        disturbed[0] += noise[1, 0] * (step * strength)
-        surface = improve(matcher, surface, disturbed, limits)
+        perturbed = surface.planes.clone()
+        perturbed[1:] += noise[0, 1:] * (0.5 * strength * surface.planes[0] / focal)
+        surface = improve(matcher, surface, perturbed, limits)
+        perturbed = surface.planes.clone()
+        perturbed[0] += noise[1, 0] * (step * strength)
+        surface = improve(matcher, surface, perturbed, limits)
     return surface
 
 
@@ -289,7 +288,7 @@ def to_peak(matcher: Matcher, surface: Surface, step: float, limits: tuple[float
 
 
 def finer(surface: Surface, height: int, width: int) -> Tensor:
-    """Planes (3, h, w) continued to an image of height x width."""
+    """Planes (3, h, w) resampled to an image of height x width."""
     small_height, small_width = surface.score.shape
     x, y = pixel_grid(height, width, surface.score.device)
     x, y = (x + 0.5) * (small_width / width) - 0.5, (y + 0.5) * (small_height / height) - 0.5
@@ -319,13 +318,16 @@ def level_sizes(width: int, height: int, options: DenseOptions) -> list[tuple[in
 
 
 def reconstruct_surface(
-    pyramids: list[list[Picture]], inverse_range: tuple[float, float], options: DenseOptions, seed: int
+    pyramids: list[list[PosedImage]], inverse_range: tuple[float, float], options: DenseOptions, seed: int
 ) -> tuple[Surface, Tensor]:
-    """Reference first, then sources; each a list of Images from coarse to fine. Also the rival score (H, W) of the sweep."""
+    """Surface of the first pyramid, matched with the others, and the best score (H, W) of another depth in the sweep.
+
+    Each pyramid lists a photo from coarse to fine.
+    """
     random = torch.Generator().manual_seed(seed)
     low, high = inverse_range
-    for level, pictures in enumerate(zip(*pyramids, strict=True)):
-        reference, sources = pictures[0], list(pictures[1:])
+    for level, images in enumerate(zip(*pyramids, strict=True)):
+        reference, sources = images[0], list(images[1:])
         matcher = Matcher(reference, sources, options)
         step = pixel_step(reference.view, [one.view for one in sources], (low + high) / 2)
         if level == 0:
@@ -341,10 +343,7 @@ def reconstruct_surface(
     return surface, functional.interpolate(rival[None, None], surface.score.shape, mode="bilinear")[0, 0]
 
 
-# ---- reconstruction.consistency
-
-
-def confirmations(
+def count_consistent(
     reference: View,
     depths: np.ndarray,
     others: list[tuple[View, np.ndarray]],
@@ -352,10 +351,10 @@ def confirmations(
     depth_difference: float,
     device: torch.device | str = "cpu",
 ) -> np.ndarray:
-    """How many other maps confirm each depth: (H, W) int64. Views have the size of their maps; depth 0 is unknown.
+    """How many other depth maps confirm each depth: (H, W) int64. Views have the size of their maps; depth 0 is unknown.
 
-    A pixel is carried to the other photo, the depth found there is carried back; it must return to within `reprojection`
-    pixels with a depth that differs by at most the fraction `depth_difference`.
+    A pixel is reprojected to the other photo, and the depth found there is reprojected back: it must arrive within
+    `reprojection` pixels, with a depth that differs by at most the fraction `depth_difference`.
     """
     counts = np.zeros(depths.shape, dtype=np.int64)
     rows, columns = np.nonzero(depths > 0)
@@ -363,21 +362,21 @@ def confirmations(
     known = torch.from_numpy(depths[rows, columns].astype(np.float64)).to(device)
     total = torch.zeros(len(rows), dtype=torch.int64, device=device)
     for view, found in others:
-        seen, depth = carry(reference, view, pixels, known)
+        seen, depth = reproject(reference, view, pixels, known)
         column, row = seen.round()
         inside = (depth > 0) & (column >= 0) & (row >= 0) & (column < view.width) & (row < view.height)
         place = torch.where(inside, row * view.width + column, 0).long()
         there = torch.from_numpy(found.astype(np.float64)).to(device).ravel()[place]
-        # The depth of the nearest pixel, on the ray of the exact place: the half pixel between them is no error of depth.
-        back, again = carry(view, reference, seen, there)
+        # The depth of the nearest pixel on the ray of the exact location: the rounding is not an error of depth.
+        back, again = reproject(view, reference, seen, there)
         close = (back - pixels).square().sum(0) <= reprojection**2
         total += inside & (there > 0) & close & ((again - known).abs() <= depth_difference * known)
     counts[rows, columns] = total.cpu().numpy()
     return counts
 
 
-def carry(start: View, end: View, pixels: Tensor, depths: Tensor) -> tuple[Tensor, Tensor]:
-    """Pixels (2, N) of one view at depths (N,) -> pixels and depths in another; nan or a depth below 0 where unseen."""
+def reproject(start: View, end: View, pixels: Tensor, depths: Tensor) -> tuple[Tensor, Tensor]:
+    """Pixels (2, N) of one view at depths (N,) -> pixels and depths in another; nan or a depth below 0 if not visible."""
     matrix, shift = (torch.from_numpy(part).to(pixels.device) for part in relative_pose(start, end))
     there = (matrix[:, :2] @ pixels + matrix[:, 2:]) * depths + shift[:, None]
     return there[:2] / there[2], there[2]

@@ -1,23 +1,99 @@
-"""A workspace's dense maps: where they lie, when one is finished, and a note of what they were made with.
+"""Folders of a reconstruction: the workspace of a model, and in it the depth and normal maps of dense stereo.
 
-The folder is the one that COLMAP's undistorter writes (`images/`, `sparse/`, `stereo/`), with our `scene.npz` beside.
+Both are laid out as COLMAP does it, so that its GUI, hloc and splatting tools open them.
 """
 
-import dataclasses
 import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.sfm.stereo import DenseOptions
-from sdgmnet.storage import new_file, read_bytes, read_record, write_json
+from sdgmnet.sfm.process import run_in_process
+from sdgmnet.sfm.stage_timer import StageTimer
+from sdgmnet.storage import LOCK, changed_inputs, new_file, read_bytes, read_record, write_json
 
-# ---- reconstruction.maps
+RECORDS, INPUTS = ".work", "inputs.json"
+MAX_HEADER = 64  # bytes; three numbers and their separators are shorter
+
+Maker = Literal["sdgmnet", "colmap"]
+METHODS: dict[Maker, int] = {"sdgmnet": 1, "colmap": 1}  # increased when the same options would give other maps
 
 
-LONGEST_HEADER = 64  # three numbers and their separators are shorter
+@dataclass(frozen=True)
+class Workspace:
+    """Paths of a reconstruction."""
+
+    folder: Path
+
+    @property
+    def images(self) -> Path:
+        return self.folder / "images"
+
+    @property
+    def features(self) -> Path:
+        return self.folder / "features.h5"
+
+    @property
+    def database(self) -> Path:
+        return self.folder / "database.db"
+
+    @property
+    def sparse(self) -> Path:
+        return self.folder / "sparse"
+
+    @property
+    def dense(self) -> Path:
+        return self.folder / "dense"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log.txt"
+
+    @property
+    def records(self) -> Path:
+        """What finished stages wrote down for the next start."""
+        return self.folder / RECORDS
+
+    @property
+    def scene(self) -> Path:
+        """Cameras and points of the largest model, without lens distortion."""
+        return self.records / "scene.npz"
+
+    @property
+    def timer(self) -> StageTimer:
+        return StageTimer(self.records / "seconds.json")
+
+    def run(
+        self, stage: str, function: Callable[..., Any], *, watch: Callable[[], None] | None = None, **arguments: Any
+    ) -> Any:
+        """The result of `process.run_in_process`, with time and memory recorded for the stage."""
+        with self.timer.stage(stage):
+            step = run_in_process(function, self.log, watch=watch, **arguments)
+        self.timer.add_peak(step.peak_bytes, stage)
+        return step.result
+
+
+def require_apart(folder: Path, photos: Path, *, outside: bool = False) -> None:
+    """Nothing is written among the photos: `folder` is not theirs nor above it, and if `outside`, not below it either."""
+    ours, theirs = folder.resolve(), photos.resolve()
+    if ours == theirs or ours in theirs.parents or (outside and theirs in ours.parents):
+        raise InputError(f"{folder} would mix with the photos in {photos}: choose another -o, or another --work.")
+
+
+def require_own_folder(folder: Path) -> None:
+    """The folder is new or empty, or a workspace of a former run."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: give the name of a folder.")
+    content = {path.name for path in folder.iterdir()} - {LOCK, RECORDS} if folder.is_dir() else set()
+    if content and not (folder / RECORDS / INPUTS).exists():
+        raise InputError(f"{folder} holds other files: choose another -o or --work, or remove it.")
+
+
+# ---- depth and normal maps
 
 
 def read_map(path: Path | str) -> np.ndarray:
@@ -29,7 +105,7 @@ def read_map(path: Path | str) -> np.ndarray:
         raise InputError(f"{path} does not exist: estimate the depths first.") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}).") from error
-    parts = content[:LONGEST_HEADER].split(b"&", 3)
+    parts = content[:MAX_HEADER].split(b"&", 3)
     if len(parts) != 4 or not all(part.isdigit() for part in parts[:3]):
         raise InputError(f"{path} is not a COLMAP map: it does not begin with width&height&channels&.")
     width, height, channels = (int(part) for part in parts[:3])
@@ -37,16 +113,14 @@ def read_map(path: Path | str) -> np.ndarray:
     if len(content) - start != 4 * width * height * channels:
         raise InputError(
             f"{path} holds {len(content) - start} bytes of values instead of {4 * width * height * channels}: "
-            "it is cut off or damaged; remove it and estimate the depths again."
+            "it is truncated or damaged; remove it and estimate the depths again."
         )
     values = np.frombuffer(content, "<f4", offset=start).reshape(channels, height, width)
     return np.ascontiguousarray(values[0] if channels == 1 else values.transpose(1, 2, 0), dtype=np.float32)
 
 
 def write_map(path: Path | str, values: np.ndarray) -> None:
-    """Write depths (H, W) or normals (H, W, 3); the file appears whole or not at all."""
-    if values.ndim not in (2, 3):
-        raise InputError(f"A map has two or three dimensions, this one for {path} has {values.ndim}.")
+    """Write depths (H, W) or normals (H, W, 3)."""
     layers = values[..., None] if values.ndim == 2 else values
     height, width, channels = layers.shape
     with new_file(path) as part, part.open("wb") as file:
@@ -54,20 +128,13 @@ def write_map(path: Path | str, values: np.ndarray) -> None:
         file.write(np.ascontiguousarray(layers.transpose(2, 0, 1), dtype="<f4").tobytes())
 
 
-# ---- reconstruction.workspace
-
-
-Maker = Literal["sdgmnet", "colmap"]
-METHODS: dict[Maker, int] = {"sdgmnet": 1, "colmap": 1}  # raised when the same options would give other maps
-
-
 def map_path(workspace: Path, kind: str, name: str, stage: str) -> Path:
-    """kind: depth or normal; stage: photometric (as matched) or geometric (confirmed by other photos)."""
+    """kind: depth or normal; stage: photometric (as matched) or geometric (consistent with other photos)."""
     return workspace / "stereo" / f"{kind}_maps" / f"{name}.{stage}.bin"
 
 
 def write_maps(workspace: Path, name: str, stage: str, depths: np.ndarray, normals: np.ndarray) -> None:
-    """The depth map comes last: it says that both are there."""
+    """The depth map is written last: `is_finished` looks for it."""
     write_map(map_path(workspace, "normal", name, stage), normals)
     write_map(map_path(workspace, "depth", name, stage), depths)
 
@@ -76,49 +143,40 @@ def is_finished(workspace: Path, name: str, stage: str) -> bool:
     return map_path(workspace, "depth", name, stage).is_file()
 
 
-def noted_options(workspace: Path) -> dict[str, Any] | None:
-    """What the maps of a workspace are made with, and by whom; None where nobody noted it."""
-    note = note_path(workspace)
-    return (
-        {"maker": "sdgmnet", **read_record(note, dict)} if note.is_file() else None
-    )  # notes without a maker are of our stereo
-
-
-def note_path(workspace: Path) -> Path:
+def map_options_path(workspace: Path) -> Path:
     return workspace / "stereo" / "options.json"
 
 
-def same_options_or_error(workspace: Path, options: DenseOptions, maker: Maker, *, remake: bool = False) -> None:
-    """Note what the maps are made with. Where maps made otherwise are there, refuse, or with `remake` remove them."""
+def read_map_options(workspace: Path) -> dict[str, Any] | None:
+    """What the maps of a workspace were made with, and by which program; None if that is not recorded."""
+    path = map_options_path(workspace)
+    return {"maker": "sdgmnet", **read_record(path, dict)} if path.is_file() else None
+
+
+def require_same_map_options(workspace: Path, options: dict[str, Any], maker: Maker, *, remake: bool = False) -> None:
+    """Record what the maps are made with. Maps made otherwise are refused, or with `remake` removed."""
     scene = hashlib.sha256((workspace / "scene.npz").read_bytes()).hexdigest()
-    now: dict[str, Any] = {"maker": maker, "method": METHODS[maker], "scene": scene, **dataclasses.asdict(options)}
+    now = {"maker": maker, "method": METHODS[maker], "scene": scene, **options}
     now = {key: list(value) if isinstance(value, tuple) else value for key, value in now.items()}
-    trouble = foreign_maps(workspace, now)
-    if trouble and not remake:
-        raise InputError(trouble)
-    if trouble:
+    folder, before = workspace / "stereo", read_map_options(workspace)
+    problem = ""
+    if before is None and any(folder.glob("depth_maps/**/*.bin")):
+        problem = f"{folder} holds depth maps of unknown origin: remove depth_maps and normal_maps there."
+    elif before is not None and (changed := changed_inputs(before, now)):
+        problem = (
+            f"{folder} holds depth maps made with another {', '.join(changed)}: use the same, or remove depth_maps, "
+            "normal_maps and options.json there."
+        )
+    if problem and not remake:
+        raise InputError(problem)
+    if problem:
         remove_maps(workspace)
-    if trouble or not note_path(workspace).is_file():
-        write_json(note_path(workspace), now)  # after the removal: stopped in between, the next start removes the rest
-
-
-def foreign_maps(workspace: Path, now: dict[str, Any]) -> str:
-    """A sentence about maps that are there and not made with `now`; empty where there are none."""
-    place, before = workspace / "stereo", noted_options(workspace)
-    if before is None:
-        unknown = any(place.glob("depth_maps/**/*.bin"))
-        told = f"{place} holds depth maps of unknown origin: remove depth_maps and normal_maps there."
-        return told if unknown else ""
-    changed = [key for key in now if before.get(key) != now[key]]
-    told = (
-        f"{place} holds depth maps made with another {', '.join(changed)}: "
-        "use the same, or remove depth_maps, normal_maps and options.json there."
-    )
-    return told if changed else ""
+    if problem or before is None:
+        write_json(map_options_path(workspace), now)  # after the removal: a stop in between is repeated
 
 
 def remove_maps(workspace: Path) -> None:
-    """The maps only: COLMAP needs the folders. Depth maps go first, since they say that a photo is finished."""
+    """Depth maps first, since `is_finished` looks for them. The folders stay: COLMAP needs them."""
     for kind in ("depth_maps", "normal_maps", "consistency_graphs"):
         for path in (workspace / "stereo" / kind).rglob("*.bin"):
             path.unlink()

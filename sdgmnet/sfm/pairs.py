@@ -1,0 +1,115 @@
+"""Which photos are compared: all pairs, neighbours in the order of their names, a list, or those that share points."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from sdgmnet.sfm.photo_import import Photo
+
+MIN_SHARED = 30  # keypoints of one photo that two others see: then these two are compared as well
+MIN_INLIERS = 15  # verified matches of two photos, to count as neighbours
+ROUNDS = 2  # of pairs by shared points
+
+Pair = tuple[str, str]
+Inliers = Callable[[], Mapping[Pair, np.ndarray]]  # (M, 2) verified matches of the pairs compared so far
+
+
+class Pairs(NamedTuple):
+    """Names of copies, each pair in alphabetical order. An iterable: the pairs of many photos need not fit in memory."""
+
+    total: int
+    names: Iterable[Pair]
+    exhaustive: bool = False
+
+
+@dataclass(frozen=True)
+class PairSelection:
+    method: Literal["all", "sequential", "list", "shared points"] = "all"
+    """shared points: all pairs of up to `all_pairs` photos; beyond, `sequential`, then photos that share points."""
+    neighbours: int = 10
+    """sequential: photos before and after in the order of names."""
+    all_pairs: int = 40
+    pair_list: tuple[Pair, ...] = ()
+    """Names of the original photos."""
+    digest: str = ""
+    """Of the file of the list."""
+
+    def described(self) -> dict[str, Any]:
+        """For the record of what a model was made from."""
+        described = {"pairs": f"list {self.digest}" if self.method == "list" else self.method}
+        return described | {"neighbours": self.neighbours} | (
+            {"all_pairs": self.all_pairs} if self.method == "shared points" else {}
+        )  # fmt: skip
+
+    def rounds(self, photos: Sequence[Photo], inliers: Inliers) -> Iterator[Pairs]:
+        """Pairs to match and verify; each round is taken after the one before was verified."""
+        names = [photo["name"] for photo in photos]
+        every = math.comb(len(names), 2)
+        if self.method == "all":
+            yield Pairs(every, combinations(names, 2), exhaustive=True)
+        elif self.method == "shared points" and len(names) <= self.all_pairs:
+            yield Pairs(every, combinations(names, 2))
+        elif self.method == "list":
+            yield listed_pairs(photos, self.pair_list)
+        else:
+            near = [(names[one], names[two]) for one, two in sequential_pairs(len(names), self.neighbours)]
+            yield Pairs(len(near), near)
+            if self.method == "shared points":
+                yield from self._by_shared_points(near, inliers)
+
+    def _by_shared_points(self, near: Sequence[Pair], inliers: Inliers) -> Iterator[Pairs]:
+        known = set(near)
+        for _ in range(ROUNDS):
+            # After a restart, the database may hold pairs of later rounds.
+            verified = {pair: matches for pair, matches in inliers().items() if pair in known}
+            new = pairs_by_shared_points(verified, known, 2 * self.neighbours)
+            if not new:
+                break
+            yield Pairs(len(new), new)
+            known |= set(new)
+
+
+def sequential_pairs(count: int, neighbours: int) -> list[tuple[int, int]]:
+    """Indices: each photo with the next ones, and with those 2, 4, 8, ... times as far, which close a walk around something."""
+    steps = {*range(1, neighbours + 1), *(neighbours * 2**power for power in range(1, 20))}
+    return sorted((first, first + step) for step in steps for first in range(count - step))
+
+
+def listed_pairs(photos: Sequence[Photo], pair_list: Sequence[Pair]) -> Pairs:
+    """Without the pairs of photos that cannot be read."""
+    copy_of = {photo["source"]: photo["name"] for photo in photos}
+    readable = [(copy_of[one], copy_of[two]) for one, two in pair_list if one in copy_of and two in copy_of]
+    return Pairs(len(readable), sorted((min(pair), max(pair)) for pair in readable))
+
+
+def pairs_by_shared_points(
+    verified: Mapping[Pair, np.ndarray], known: Iterable[Pair], max_per_photo: int
+) -> list[Pair]:
+    """Pairs not known yet that see many of the same keypoints of some third photo.
+
+    verified: (M, 2) indices of keypoints that two photos share.
+    """
+    seen: dict[str, dict[str, np.ndarray]] = {}
+    for (first, second), matches in verified.items():
+        if len(matches) >= MIN_INLIERS:
+            seen.setdefault(first, {})[second] = np.unique(matches[:, 0])
+            seen.setdefault(second, {})[first] = np.unique(matches[:, 1])
+    shared: dict[Pair, int] = {}
+    compared = set(known)
+    for around in seen.values():
+        for pair in combinations(sorted(around), 2):
+            if pair not in compared:
+                common = len(np.intersect1d(around[pair[0]], around[pair[1]], assume_unique=True))
+                shared[pair] = max(shared.get(pair, 0), common)
+    chosen: list[Pair] = []
+    count: dict[str, int] = {}
+    for pair, common in sorted(shared.items(), key=lambda item: (-item[1], item[0])):
+        if common >= MIN_SHARED and all(count.get(photo, 0) < max_per_photo for photo in pair):
+            chosen.append(pair)
+            for photo in pair:
+                count[photo] = count.get(photo, 0) + 1
+    return sorted(chosen)
