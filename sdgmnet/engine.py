@@ -26,6 +26,14 @@ ENGINES = ("auto", "eager", "native")
 Engine = Literal["auto", "eager", "native"]
 
 
+def use_threads(count: int) -> None:
+    """Let torch and OpenCV use so many threads."""
+    import cv2
+
+    torch.set_num_threads(count)
+    cv2.setNumThreads(count)
+
+
 def describe_patches(
     encoder: Encoder, patches: np.ndarray | Tensor, *, batch_size: int | None = None, engine: Engine = "auto"
 ) -> np.ndarray:

@@ -66,6 +66,22 @@ class Section(NamedTuple):
     image: Path | None = None
 
 
+def require_options(arguments: Any, **minimum: int) -> None:
+    """Check options that several commands share: those named here by their minimum; contrast, ratio and seed by their range."""
+    for name, lowest in minimum.items():
+        value = getattr(arguments, name)
+        if value is not None and value < lowest:
+            raise InputError(f"--{name.replace('_', '-')} must be at least {lowest}, not {value}.")
+    for name, valid, interval in (
+        ("contrast", lambda value: 0 <= value < 1, "[0, 1)"),
+        ("ratio", lambda value: 0 < value <= 1, "(0, 1]"),
+        ("seed", lambda value: 0 <= value < 2**31, "[0, 2^31)"),
+    ):
+        value = getattr(arguments, name, None)
+        if value is not None and not valid(value):
+            raise InputError(f"--{name} must be in {interval}, not {value}.")
+
+
 def print_aside(sentence: str) -> None:
     """Print a remark to stderr, above the progress bars where there are any."""
     STDERR.print(sentence, markup=False)

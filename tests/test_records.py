@@ -9,8 +9,8 @@ import pytest
 from sdgmnet.cli import main
 from sdgmnet.errors import InputError
 from sdgmnet.loss.registry import parse_options
-from sdgmnet.sfm.photo_import import read_copies
-from sdgmnet.sfm.stage_timer import Times
+from sdgmnet.sfm.photo_import import read_imported
+from sdgmnet.sfm.stage_timer import PersistentStageTimer
 from sdgmnet.storage import read_record, stays_below, write_json
 
 SHAPE = {"size": int, "names": [str], "broken": [(str, int)], "focal": int | float | None}
@@ -45,15 +45,15 @@ def test_names_that_lead_out(name: str, tmp_path: Path) -> None:
     assert not stays_below(name) and stays_below("a/b c..png")
     photo = {"name": "a.png", "source": name, "width": 1, "height": 1, "focal": None}
     write_json(tmp_path / "photos.json", {"photos": [photo], "broken": []})
-    with pytest.raises(InputError, match="not below its folder"):
-        read_copies(tmp_path / "photos.json")
+    with pytest.raises(InputError, match=r"photos\.json"):
+        read_imported(tmp_path / "photos.json")
 
 
 @pytest.mark.parametrize("content", [[1], {"seconds": 3}, {"seconds": {"a": "b"}}, {"peak_bytes": None}])
 def test_times_that_are_none(content: Any, tmp_path: Path) -> None:
     write_json(tmp_path / "seconds.json", content)
     with pytest.raises(InputError, match=r"seconds\.json"):
-        Times(tmp_path / "seconds.json").peak(3, "a")
+        PersistentStageTimer(tmp_path / "seconds.json").add_peak(3, "a")
 
 
 def test_options_of_a_loss_that_are_nested_without_end() -> None:

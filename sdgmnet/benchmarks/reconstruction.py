@@ -1,13 +1,13 @@
 """The ETH benchmark of reconstruction (PROTOCOLS.md 7): the same keypoints for every descriptor, all pairs, the largest model.
 
-Every set and descriptor has a workspace of its own, OUT/SET/LABEL, as `sdgmnet reconstruct` makes it, and is resumed as that is.
-Keypoints are those that a set brings in the benchmark's files, or they are detected once and written as such files.
+Every set and descriptor has a workspace, OUT/SET/LABEL, like that of `sdgmnet reconstruct`. Keypoints are read from the files
+of a set, or detected once and written as such files.
 """
 
 import hashlib
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -32,70 +32,76 @@ from sdgmnet.features.h5 import read_features
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.metrics import pose_auc
-from sdgmnet.sfm import database as tables
-from sdgmnet.sfm.colmap_baseline import build_with_colmap, detect_with_colmap
-from sdgmnet.sfm.fusion import SIZE as DENSE_SIZE
-from sdgmnet.sfm.fusion import densify
-from sdgmnet.sfm.photo_import import read_copies
-from sdgmnet.sfm.reconstruct import ModelOptions, Photos, Place, build_model
+from sdgmnet.report import OnProgress, no_progress
+from sdgmnet.sfm import database as colmap_database
+from sdgmnet.sfm.feature_sources import (
+    ColmapSift,
+    DescribedPhotos,
+    FeatureSource,
+    ReconstructOptions,
+    detect_sift,
+)
+from sdgmnet.sfm.fusion import DENSE_SIZE, densify
+from sdgmnet.sfm.pairs import PairSelection
+from sdgmnet.sfm.photo_import import ImportedPhotos, read_imported
+from sdgmnet.sfm.reconstruct import IMPORTED, NoModel, Photos, reconstruct, summarise
 from sdgmnet.sfm.scene import View
-from sdgmnet.sfm.viewer import show_model
-from sdgmnet.storage import digest, only_worker, read_json, write_json
+from sdgmnet.sfm.viewer import draw_model
+from sdgmnet.sfm.workspace import Workspace
+from sdgmnet.storage import digest, only_worker, require_same_inputs, write_json
 
 ANGLES = (5, 10, 20)  # degrees
 COLMAP = "colmap"
+DETECTED_AT_ONCE = 16  # photos per process of COLMAP
+MAX_KEYPOINTS = {"colmap": 8192, "opencv": 12_000}  # COLMAP counts locations, which may have several orientations
 
-DETECTED_AT_ONCE = 16  # photos for which one process of COLMAP is started
-MOST = {"colmap": 8192, "opencv": 12_000}  # keypoints; COLMAP counts places, several orientations each
-
-Tell = Callable[[str, int, int], None]
 Detector = Literal["colmap", "opencv"]
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class BenchmarkOptions:
     detector: Detector = "colmap"
-    """Of keypoints where a set brings none: COLMAP's as in the benchmark's own files, or OpenCV's."""
+    """Of the keypoints of sets that have none: COLMAP's as in the benchmark's own files, or OpenCV's."""
     keypoints: int | None = None
-    """At most so many; None is the detector's own number."""
+    """The maximum per photo; None is the detector's default."""
     contrast: float = 0.02
-    """OpenCV's."""
+    """The minimum of OpenCV's keypoints."""
     mutual: bool = True
     ratio: float | None = None
     cameras: Literal["auto", "one", "each"] = "each"
-    """As in the benchmark's databases, each photo has a lens of its own."""
+    """each: photos share no camera, as in the benchmark's databases."""
     dense: bool = False
     dense_size: int = DENSE_SIZE
     exchange: bool = False
-    """Also write descriptors and matches in the benchmark's files."""
+    """Also write descriptors and matches in the benchmark's format."""
     seed: int = 0
     threads: int = 2
 
 
 class Entry(NamedTuple):
-    """Something to measure: a descriptor, or the descriptors and matches that somebody else computed."""
+    """A row of the benchmark: a descriptor, a folder of descriptors and matches, or (neither) COLMAP's whole pipeline."""
 
     label: str
-    identity: str
-    contender: Descriptor | None
-    files: Path | None  # folder with SET/descriptors or descriptors, and perhaps matches beside it
+    fingerprint: str
+    descriptor: Descriptor | None = None
+    files: Path | None = None  # folder with SET/descriptors or descriptors, and optionally matches
 
     @property
     def is_colmap(self) -> bool:
-        """COLMAP's own SIFT, keypoints and matching included: a comparison of whole pipelines, not of descriptors."""
-        return self.contender is None and self.files is None
+        return self.descriptor is None and self.files is None
 
 
 def parse_entry(text: str) -> Entry:
-    """[label=]spec as everywhere, or the folder of the benchmark's files, or "colmap"."""
+    """[label=]spec of a descriptor, a folder of the benchmark's files, or "colmap"."""
     label, spec = split_label(text)
     if spec == COLMAP:
-        return Entry(label or "colmap, own keypoints", COLMAP, None, None)
+        return Entry(label or "colmap, own keypoints", COLMAP)
     folder = Path(spec)
     if any(folder.glob("descriptors")) or any(folder.glob("*/descriptors")):
-        return Entry(label or folder.resolve().name, "files", None, folder)
-    contender = load_descriptor(text)
-    return Entry(contender.label, descriptor_fingerprint(text), contender, None)
+        return Entry(label or folder.resolve().name, "files", files=folder)
+    descriptor = load_descriptor(text)
+    return Entry(descriptor.label, descriptor_fingerprint(text), descriptor)
 
 
 def parse_entries(texts: Sequence[str]) -> list[Entry]:
@@ -103,151 +109,169 @@ def parse_entries(texts: Sequence[str]) -> list[Entry]:
         raise InputError("name at least one descriptor, such as sift, rootsift, sdgmnet or a folder of descriptors.")
     entries = [parse_entry(text) for text in texts]
     labels = [one.label for one in entries]
-    if twice := sorted({label for label in labels if labels.count(label) > 1}):
-        raise InputError(f"{twice[0]} stands there twice: give labels, as in one=FILE other=FILE.")
     for label in labels:
+        if labels.count(label) > 1:
+            raise InputError(f"{label} is given twice: use labels, as in one=FILE other=FILE.")
         if "/" in label or label.startswith(".") or label == "keypoints":
-            raise InputError(f"{label!r} cannot name a folder: give a label, as in mine={label}.")
+            raise InputError(f"{label!r} cannot name a folder: use a label, as in mine={label}.")
     return entries
 
 
-def run(entry: Entry, photos: PhotoSet, out: Path, options: BenchmarkOptions, tell: Tell) -> dict[str, Any]:
-    """One row: a descriptor on a set."""
-    place = Place(out / photos.name / entry.label)
-    with only_worker(place.notes):
-        summary = reconstruct(entry, photos, place, out, options, tell)
-        show_model(place, summary, f"{photos.name}, {entry.label}")
-        row: dict[str, Any] = {"set": photos.name, "label": entry.label, **summary}
+def run(
+    entries: Sequence[Entry],
+    sets: Sequence[PhotoSet],
+    out: Path,
+    options: BenchmarkOptions,
+    on_progress: OnProgress = no_progress,
+) -> tuple[list[Row], list[dict[str, str]]]:
+    """A row per set and descriptor; those that give no model, with the reason."""
+    rows, failed = [], []
+    for photos in sets:
+        for entry in entries:
+            about = f"{photos.name}, {entry.label}"
+
+            def on_stage(stage: str, done: int, total: int, about: str = about) -> None:
+                on_progress(f"{about}: {stage}", done, total)
+
+            try:
+                rows.append(evaluate(entry, photos, out, options, on_stage))
+            except NoModel as error:
+                failed.append({"set": photos.name, "label": entry.label, "reason": str(error)})
+    return rows, failed
+
+
+def evaluate(entry: Entry, photos: PhotoSet, out: Path, options: BenchmarkOptions, on_progress: OnProgress) -> Row:
+    """The row of one descriptor on one set."""
+    workspace = Workspace(out / photos.name / entry.label)
+    with only_worker(workspace.records):
+        source = feature_source(entry, photos, out, options, on_progress)
+        names = Photos(photos.images, photos.photos)
+        model_options = ReconstructOptions(
+            cameras=options.cameras,
+            mutual=options.mutual,
+            ratio=options.ratio,
+            seed=options.seed,
+            threads=options.threads,
+        )
+        models = reconstruct(workspace, names, source, PairSelection(), model_options, on_progress)
+        summary = summarise(workspace, names, source, models)
+        draw_model(workspace, summary, f"{photos.name}, {entry.label}")
+        row: Row = {"set": photos.name, "label": entry.label, **summary}
         if options.dense:
-            row["dense"] = densify(place, options.dense_size, seed=options.seed, threads=options.threads, tell=tell)
+            row["dense"] = densify(
+                workspace, options.dense_size, seed=options.seed, threads=options.threads, on_progress=on_progress
+            )
         if photos.truth is not None and not entry.is_colmap:
-            row["pose"] = relative_poses(place, photos.truth)
+            row["pose"] = relative_poses(workspace, photos.truth)
         if options.exchange and not entry.is_colmap:
-            write_exchange(place)
-        row |= place.times.read()
-        write_json(place.folder / "summary.json", row)
+            write_exchange(workspace)
+        row |= workspace.timer.read()
+        write_json(workspace.folder / "summary.json", row)
     return row
 
 
-def reconstruct(
-    entry: Entry, photos: PhotoSet, place: Place, out: Path, options: BenchmarkOptions, tell: Tell
-) -> dict[str, Any]:
-    """The model, and its figures."""
-    names = Photos(photos.images, photos.photos)
-    model_options = ModelOptions(
-        cameras=options.cameras,
-        mutual=options.mutual,
-        ratio=options.ratio,
-        seed=options.seed,
-        threads=options.threads,
-    )
+def feature_source(
+    entry: Entry, photos: PhotoSet, out: Path, options: BenchmarkOptions, on_progress: OnProgress
+) -> FeatureSource:
     if entry.is_colmap:
-        return build_with_colmap(place, names, model_options, tell)
-    keypoints = keypoints_of(photos, out, options, tell)
-    given = _files_of(entry, photos)
+        return ColmapSift({"descriptor": "COLMAP's SIFT and matching, by its defaults"})
+    keypoints = detect_keypoints(photos, out, options, on_progress)
+    described = {"descriptor": entry.fingerprint, "detected": _detection(photos, options)}
+    descriptor = entry.descriptor
+    if descriptor is not None:
 
-    def describe_photo(name: str, path: Path) -> Features:
+        def describe_photo(name: str, path: Path) -> Features:
+            gray, found = read_gray(path, exif_orientation=False), read_keypoints(keypoints / f"{name}.bin")
+            return describe(gray, found, descriptor=descriptor, size=None)
+
+        return DescribedPhotos(describe_photo, described)
+    files = _files_of(entry, photos)
+
+    def read_described(name: str, path: Path) -> Features:
         gray, found = read_gray(path, exif_orientation=False), read_keypoints(keypoints / f"{name}.bin")
-        if given is None:
-            assert entry.contender is not None
-            return describe(gray, found, descriptor=entry.contender, size=None)
-        descriptors = read_descriptors(given / "descriptors" / f"{name}.bin")
+        descriptors = read_descriptors(files / "descriptors" / f"{name}.bin")
         if len(descriptors) != len(found.xy):
             raise InputError(
-                f"{given}/descriptors/{name}.bin holds {len(descriptors)} descriptors, but {keypoints}/{name}.bin "
+                f"{files}/descriptors/{name}.bin holds {len(descriptors)} descriptors, but {keypoints}/{name}.bin "
                 f"{len(found.xy)} keypoints: every descriptor describes the same keypoints."
             )
         return Features(found, descriptors, (gray.shape[1], gray.shape[0]))
 
-    files = {} if given is None else {name: digest_of(given / name) for name in ("descriptors", "matches")}
-    return build_model(
-        place,
-        names,
-        model_options,
-        describe_photo,
-        {"descriptor": entry.identity, **files, "detected": _note(photos, options)},
-        matched=None if given is None else lambda one, two: read_matches(given / "matches", one, two),
-        tell=tell,
-    )
+    described |= {name: digest_of(files / name) for name in ("descriptors", "matches")}
+    return DescribedPhotos(read_described, described, partial(read_matches, files / "matches"))
 
 
-def _files_of(entry: Entry, photos: PhotoSet) -> Path | None:
-    if entry.files is None:
-        return None
+def _files_of(entry: Entry, photos: PhotoSet) -> Path:
+    assert entry.files is not None
     for folder in (entry.files / photos.name, entry.files):
         if (folder / "descriptors").is_dir():
             return folder
     raise InputError(f"{entry.files} holds no {photos.name}/descriptors.")
 
 
-def _note(photos: PhotoSet, options: BenchmarkOptions) -> dict[str, Any]:
+def _detection(photos: PhotoSet, options: BenchmarkOptions) -> dict[str, Any]:
+    """What the keypoints depend on."""
     if photos.keypoints is not None:
         return {"files": digest_of(photos.keypoints)}
-    most = MOST[options.detector] if options.keypoints is None else options.keypoints
-    note: dict[str, Any] = {"detector": options.detector, "keypoints": most}
-    return note if options.detector == "colmap" else {**note, "contrast": options.contrast}
+    most = MAX_KEYPOINTS[options.detector] if options.keypoints is None else options.keypoints
+    detection: dict[str, Any] = {"detector": options.detector, "keypoints": most}
+    return detection if options.detector == "colmap" else {**detection, "contrast": options.contrast}
 
 
 def digest_of(folder: Path) -> str:
-    """Of all files in it, which need not be there."""
+    """Of all .bin files in a folder, which need not exist."""
     whole = hashlib.sha256()
     for path in sorted(folder.glob("*.bin")):
         whole.update(f"{path.name} {digest(path)}\n".encode())
     return whole.hexdigest()[:12]
 
 
-def keypoints_of(photos: PhotoSet, out: Path, options: BenchmarkOptions, tell: Tell) -> Path:
+def detect_keypoints(photos: PhotoSet, out: Path, options: BenchmarkOptions, on_progress: OnProgress) -> Path:
     """The folder of keypoints that all descriptors use: the set's own, or detected at full size into OUT/SET/keypoints."""
     if photos.keypoints is not None:
         return photos.keypoints
-    folder = out / photos.name / "keypoints"
-    note, path = _note(photos, options), folder / "detected.json"
-    if path.exists() and read_json(path) != note:
-        raise InputError(
-            f"{folder} was made with {json.dumps(read_json(path))}, not {json.dumps(note)}: choose another -o."
-        )
-    if not path.exists():
-        write_json(path, note)
+    folder, detection = out / photos.name / "keypoints", _detection(photos, options)
+    require_same_inputs(folder / "detected.json", detection, folder)
     missing = [name for name in photos.photos if not (folder / f"{name}.bin").exists()]
-    at_once = DETECTED_AT_ONCE if options.detector == "colmap" else 1
+    total, at_once = len(photos.photos), DETECTED_AT_ONCE if options.detector == "colmap" else 1
     for start in range(0, len(missing), at_once):
-        tell("keypoints", len(photos.photos) - len(missing) + start, len(photos.photos))
-        for name, found in _detect(photos.images, missing[start : start + at_once], note, options.threads):
+        on_progress("keypoints", total - len(missing) + start, total)
+        for name, found in _detect(photos.images, missing[start : start + at_once], detection, options.threads):
             write_keypoints(folder / f"{name}.bin", found)
-    tell("keypoints", len(photos.photos), len(photos.photos))
+    on_progress("keypoints", total, total)
     return folder
 
 
-def _detect(images: Path, names: Sequence[str], note: dict[str, Any], threads: int) -> Iterator[tuple[str, Keypoints]]:
-    """Of the upright photos. One that cannot be read is left out here: the reason is told when the photos are copied."""
-    if note["detector"] == "colmap":
-        yield from detect_with_colmap(images, names, note["keypoints"], threads).items()
+def _detect(
+    images: Path, names: Sequence[str], detection: dict[str, Any], threads: int
+) -> Iterator[tuple[str, Keypoints]]:
+    """In the upright photos. Photos that cannot be read are left out: the import reports them."""
+    if detection["detector"] == "colmap":
+        yield from detect_sift(images, names, detection["keypoints"], threads).items()
         return
     for name in names:
         try:
             gray = read_gray(images / name)
         except InputError:
             continue
-        yield name, find_keypoints(gray, note["keypoints"], size=None, contrast=note["contrast"])
+        yield name, find_keypoints(gray, detection["keypoints"], size=None, contrast=detection["contrast"])
 
 
-def relative_poses(place: Place, truth: Path) -> dict[str, Any]:
-    """Errors of the relative poses that the matches of each pair give, of all pairs whose two cameras are known."""
-    views = read_truth(truth)
-    require_sizes(place, views, truth)
-    sources = sources_of(place)
-    errors: dict[str, float] = {}
-    with tables.opened(place.database) as database:
-        ids = tables.image_ids(database)
-        places = {name: read_features(place.features, name).keypoints.xy for name in ids if sources[name] in views}
-        for first, second, pairs in tables.read_matches(database, ids):
-            if first in places and second in places:
-                matching = places[first][pairs[:, 0]], places[second][pairs[:, 1]]
-                one, two = views[sources[first]], views[sources[second]]
-                errors[f"{first} {second}"] = pose_error(one, two, matching)
+def relative_poses(workspace: Workspace, truth: Path) -> dict[str, Any]:
+    """Errors of the relative poses from the matches of each pair whose two cameras are known."""
+    views, imported = read_truth(truth), read_imported(workspace.records / IMPORTED)
+    require_same_sizes(imported, views, truth)
+    view_of = {photo["name"]: views[photo["source"]] for photo in imported["photos"] if photo["source"] in views}
+    xy = {name: read_features(workspace.features, name).keypoints.xy for name in view_of}
+    errors = []
+    with colmap_database.open_database(workspace.database) as database:
+        for first, second, pairs in colmap_database.read_matches(database, colmap_database.image_ids(database)):
+            if first in xy and second in xy:
+                matching = xy[first][pairs[:, 0]], xy[second][pairs[:, 1]]
+                errors.append(pose_error(view_of[first], view_of[second], matching))
     if not errors:
-        raise InputError(f"{truth} names none of the photos, or only one: names there are those of the files.")
-    values = np.array(list(errors.values()))
+        raise InputError(f"{truth} names none of the photos, or only one: use the names of the files there.")
+    values = np.array(errors)
     return {
         "pairs": len(values),
         **{f"auc{angle}": pose_auc(values, angle) for angle in ANGLES},
@@ -255,9 +279,9 @@ def relative_poses(place: Place, truth: Path) -> dict[str, Any]:
     }
 
 
-def require_sizes(place: Place, views: Mapping[str, View], truth: Path) -> None:
-    """The true cameras are those of photos of another size where somebody made the photos smaller."""
-    for photo in read_copies(place.notes / "photos.json")["photos"]:
+def require_same_sizes(imported: ImportedPhotos, views: Mapping[str, View], truth: Path) -> None:
+    """The true cameras have another size if the photos were reduced."""
+    for photo in imported["photos"]:
         view = views.get(photo["source"])
         if view is not None and (view.width, view.height) != (photo["width"], photo["height"]):
             raise InputError(
@@ -266,58 +290,76 @@ def require_sizes(place: Place, views: Mapping[str, View], truth: Path) -> None:
             )
 
 
-def sources_of(place: Place) -> dict[str, str]:
-    """What the copies were called."""
-    return {photo["name"]: photo["source"] for photo in read_copies(place.notes / "photos.json")["photos"]}
-
-
-def write_exchange(place: Place) -> None:
-    """descriptors/NAME.bin and matches/A---B.bin; what is there is not written again."""
-    sources = sources_of(place)
-    with tables.opened(place.database) as database:
-        ids = tables.image_ids(database)
+def write_exchange(workspace: Workspace) -> None:
+    """descriptors/NAME.bin and matches/A---B.bin; files that exist are kept."""
+    imported = read_imported(workspace.records / IMPORTED)
+    source_of = {photo["name"]: photo["source"] for photo in imported["photos"]}
+    with colmap_database.open_database(workspace.database) as database:
+        ids = colmap_database.image_ids(database)
         for name in ids:
-            path = place.folder / "descriptors" / f"{sources[name]}.bin"
+            path = workspace.folder / "descriptors" / f"{source_of[name]}.bin"
             if not path.exists():
-                write_descriptors(path, read_features(place.features, name).descriptors)
-        for first, second, pairs in tables.read_matches(database, ids):
-            names = sources[first], sources[second]
-            if not matches_path(place.folder / "matches", *names).exists():
-                write_matches(place.folder / "matches", *names, pairs)
+                write_descriptors(path, read_features(workspace.features, name).descriptors)
+        for first, second, pairs in colmap_database.read_matches(database, ids):
+            names = source_of[first], source_of[second]
+            if not matches_path(workspace.folder / "matches", *names).exists():
+                write_matches(workspace.folder / "matches", *names, pairs)
 
 
-def table(rows: Sequence[dict[str, Any]], failed: Sequence[dict[str, str]] = ()) -> tuple[list[str], list[list[str]]]:
-    """A line for each row, for each descriptor without a model, and the published ones of each set below its own.
+def title(options: BenchmarkOptions) -> str:
+    ratio = f"ratio {options.ratio:g}" if options.ratio is not None else "no ratio test"
+    return f"Reconstruction ({'mutual' if options.mutual else 'one-way'} nearest neighbours, {ratio})"
 
-    Dense points of different engines are not comparable: each engine has a column.
+
+def table(rows: Sequence[Row], failed: Sequence[dict[str, str]] = ()) -> tuple[list[str], list[list[str]]]:
+    """Per set: its rows, descriptors without a model, and the published rows.
+
+    Dense points of different engines cannot be compared: each engine has a column.
     """
     engines = sorted({row["dense"]["engine"] for row in rows if "dense" in row})
     poses = any("pose" in row for row in rows)
-    header = ["set", "descriptor", "registered", "points", "observations", "track", "a photo", "error px"]
+    header = ["set", "descriptor", "registered", "points", "observations", "track", "per photo", "error px"]
     header += ["inlier pairs", "inlier matches", "keypoints"]
     header += [f"dense, engine {engine}" for engine in engines] + ["dense, published"] * bool(engines)
     header += [f"AUC@{angle}" for angle in ANGLES] * poses
     body = []
     for name in dict.fromkeys(row["set"] for row in (*rows, *failed)):
         of_set = [row for row in rows if row["set"] == name]
-        body += [_line(row, engines, poses) for row in of_set]
-        body += [[name, one["label"], "no model"] + [""] * (len(header) - 3) for one in failed if one["set"] == name]
-        for one in published(name, of_set[0]["photos"]) if of_set else ():
-            known = [name, one.label, str(one.registered), one.points, "", f"{one.track_length:.2f}", ""]
-            known += [f"{one.reprojection_error:.2f}", "", "", ""]
-            known += [""] * len(engines) + [one.dense] * bool(engines) + [""] * (len(ANGLES) * poses)
-            body.append(known)
-    return header, body
+        body += [_cells(row) for row in of_set]
+        body += [
+            {"set": name, "descriptor": one["label"], "registered": "no model"} for one in failed if one["set"] == name
+        ]
+        body += [
+            {
+                "set": name,
+                "descriptor": one.label,
+                "registered": str(one.registered),
+                "points": one.points,
+                "track": f"{one.track_length:.2f}",
+                "error px": f"{one.reprojection_error:.2f}",
+                "dense, published": one.dense,
+            }
+            for one in (published(name, of_set[0]["photos"]) if of_set else ())
+        ]
+    return header, [[cells.get(column, "") for column in header] for cells in body]
 
 
-def _line(row: dict[str, Any], engines: Sequence[str], poses: bool) -> list[str]:
-    line = [row["set"], row["label"], f"{row['registered']} of {row['photos']}", f"{row['points']}"]
-    line += [f"{row['observations']}", f"{row['track_length']:.3f}", f"{row['observations_per_image']:.1f}"]
-    line += [f"{row['reprojection_error']:.3f}", f"{row['inlier_pairs']}", f"{row['inlier_matches']}"]
-    line += [f"{row['keypoints']:.0f}"]
-    dense = row.get("dense", {})
-    line += [str(dense["points"]) if dense.get("engine") == engine else "" for engine in engines]
-    line += [""] * bool(engines)
-    if poses:
-        line += [f"{100 * row['pose'][f'auc{angle}']:.1f}" if "pose" in row else "" for angle in ANGLES]
-    return line
+def _cells(row: Row) -> dict[str, str]:
+    cells = {
+        "set": row["set"],
+        "descriptor": row["label"],
+        "registered": f"{row['registered']} of {row['photos']}",
+        "points": f"{row['points']}",
+        "observations": f"{row['observations']}",
+        "track": f"{row['track_length']:.3f}",
+        "per photo": f"{row['observations_per_image']:.1f}",
+        "error px": f"{row['reprojection_error']:.3f}",
+        "inlier pairs": f"{row['inlier_pairs']}",
+        "inlier matches": f"{row['inlier_matches']}",
+        "keypoints": f"{row['keypoints']:.0f}",
+    }
+    if dense := row.get("dense"):
+        cells[f"dense, engine {dense['engine']}"] = str(dense["points"])
+    if pose := row.get("pose"):
+        cells |= {f"AUC@{angle}": f"{100 * pose[f'auc{angle}']:.1f}" for angle in ANGLES}
+    return cells

@@ -1,30 +1,30 @@
-"""Matches of two photos with known calibration -> how wrong the relative pose is that they give."""
+"""Matches of two photos with known calibration -> error of the relative pose."""
 
 import cv2
 import numpy as np
 
 from sdgmnet.sfm.scene import View
 
-TOLERANCE = 1.0  # pixels, to count as an inlier
+TOLERANCE = 1.0  # pixels, of an inlier
 CONFIDENCE, ROUNDS = 0.99999, 10_000
-FEWEST = 5
+MIN_MATCHES = 5
 
 
-def pose_error(first: View, second: View, places: tuple[np.ndarray, np.ndarray]) -> float:
-    """Degrees: the larger of the errors of the rotation and of the direction of the translation, whose sign is free.
+def pose_error(first: View, second: View, xy: tuple[np.ndarray, np.ndarray]) -> float:
+    """The larger of the errors of rotation and of translation direction (up to its sign), in degrees.
 
-    places: (M, 2) each, matching pixels of the two photos. The essential matrix is found by MAGSAC++ with a tolerance of a
-    pixel; infinite where there is none.
+    xy: matching pixels of the two photos, (M, 2) each. The essential matrix is estimated by MAGSAC++; infinite if there is
+    none.
     """
-    if len(places[0]) < FEWEST:
+    if len(xy[0]) < MIN_MATCHES:
         return np.inf
-    here, there = (on_plane(view, xy) for view, xy in zip((first, second), places, strict=True))
+    here, there = (on_plane(view, one) for view, one in zip((first, second), xy, strict=True))
     focal = np.mean([view.intrinsics[[0, 1], [0, 1]].mean() for view in (first, second)])
     try:
         matrices, mask = cv2.findEssentialMat(
             here, there, np.eye(3), cv2.USAC_MAGSAC, CONFIDENCE, TOLERANCE / focal, ROUNDS
         )
-    except cv2.error:  # places that determine nothing
+    except cv2.error:  # degenerate matches
         return np.inf
     if matrices is None or mask is None:
         return np.inf

@@ -128,8 +128,8 @@ def photos(words: list[str]) -> None:
     from sdgmnet.data.photos.correspondences import PointOptions
     from sdgmnet.data.photos.pipeline import PhotoOptions, make_patchsets, photos_table
     from sdgmnet.plots import draw_easy_and_hard
-    from sdgmnet.sfm.sparse import SparseOptions
     from sdgmnet.sfm.stereo import DenseOptions
+    from sdgmnet.sfm.undistorted import SparseOptions
 
     require_at_least(arguments, keypoints=1, size=64, dense_size=64, threads=1, seed=0, all_pairs=0)
     if arguments.seed >= 2**31:

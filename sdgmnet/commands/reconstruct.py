@@ -1,210 +1,159 @@
 """`sdgmnet reconstruct`."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import cv2
-import torch
 import tyro
-from rich.console import Console
-from rich.progress import TaskID
 
-from sdgmnet.descriptors import describe, descriptor_fingerprint, load_descriptor
+from sdgmnet.engine import use_threads
 from sdgmnet.errors import InputError
-from sdgmnet.features.describe import Features, find_keypoints
-from sdgmnet.features.images import find_photos, plain_name, read_gray
+from sdgmnet.features.images import find_photos, plain_name
 from sdgmnet.features.pairs import read_pairs
 from sdgmnet.pretrained import ALIAS
-from sdgmnet.report import Out, counting_bar, print_aside, print_table
-from sdgmnet.sfm.colmap import need_pycolmap
-from sdgmnet.sfm.fusion import SIZE as DENSE_SIZE
-from sdgmnet.sfm.fusion import densify
-from sdgmnet.sfm.reconstruct import INPUTS, ModelOptions, Photos, Place, build_model
-from sdgmnet.sfm.viewer import show_model
+from sdgmnet.report import Flag, Out, print_aside, print_table, progress_bars, require_options
+from sdgmnet.sfm.colmap import require_pycolmap
+from sdgmnet.sfm.feature_sources import ReconstructOptions, descriptor_source
+from sdgmnet.sfm.fusion import DENSE_SIZE, densify
+from sdgmnet.sfm.pairs import PairSelection
+from sdgmnet.sfm.reconstruct import Photos, reconstruct, summarise
+from sdgmnet.sfm.viewer import draw_model
+from sdgmnet.sfm.workspace import Workspace, require_apart, require_own_folder
 from sdgmnet.storage import digest, only_worker, write_json
 
-CONTRAST = 0.02  # COLMAP's, at which a photo of 3000 pixels has some 20 000 keypoints
-KEYPOINTS = 12_000
-SIZE = 3200  # pixels, COLMAP's; the detector takes 235 bytes a pixel
-NAMED = 5  # photos, where there may be many
+NAMED = 5  # photos in a remark; there may be many more
 
 
 @dataclass(frozen=True)
 class ReconstructArguments:
-    """A 3-D model of what photos show, as a COLMAP workspace.
+    """Reconstruct a 3-D model from photos, as a COLMAP workspace.
 
         sdgmnet reconstruct photos -o model
 
-    Keypoints are detected, described and matched here; COLMAP (pip install 'sdgmnet[sfm]') verifies the matches and finds
-    cameras and points. The folder then holds images/, database.db, sparse/0 (binary and text), sparse/points.ply, summary.json,
-    an image, cloud.png, and a page to turn it in, cloud.html; COLMAP's GUI, hloc and splatting tools open it. After a stop,
-    start the same command again.
+    Keypoints are detected, described and matched here; COLMAP (pip install 'sdgmnet[sfm]') verifies the matches and computes
+    cameras and points. The workspace has images/, database.db, sparse/0 (binary and text), sparse/points.ply, summary.json,
+    cloud.png, and cloud.html to view in a browser. COLMAP's GUI, hloc and splatting tools open it. Run the same command again
+    to continue after a stop.
     """
 
     photos: tyro.conf.Positional[Path]
-    """Folder of photos of one scene; sub-folders are taken too."""
+    """Folder of photos of one scene, sub-folders included."""
     out: Out
     """The workspace."""
     descriptor: str = ALIAS
-    """What describes: sdgmnet (the best weights that ship), sift, rootsift, tfeat:FILE, FILE.safetensors, RUN_FOLDER."""
-    keypoints: int = KEYPOINTS
-    """At most so many keypoints a photo, strongest first."""
-    contrast: float = CONTRAST
-    """Of a keypoint, at least, in OpenCV's measure: less finds more. Photos with little texture want 0.01."""
-    size: int = SIZE
-    """Longest side; larger photos are made smaller while keypoints are found, which takes 235 bytes a pixel."""
-    upright: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Photos were all taken upright: keypoints get no angle. Finds more then, nothing where a photo is turned."""
+    """sdgmnet (the best shipped weights), sift, rootsift, tfeat:FILE, FILE.safetensors, RUN_FOLDER."""
+    keypoints: int = 12_000
+    """Maximum number of keypoints per photo, strongest first."""
+    contrast: float = 0.02  # COLMAP's: a photo of 3000 pixels has about 20 000 keypoints
+    """Minimum contrast of a keypoint, in OpenCV's units: lower values find more. Use 0.01 for photos with little texture."""
+    size: int = 3200  # COLMAP's
+    """Longest side for keypoint detection, in pixels; larger photos are reduced. Detection takes 235 bytes per pixel."""
+    upright: Flag = False
+    """Set every keypoint angle to 0. Finds more matches if no photo is rotated, none in photos that are."""
     mutual: bool = True
-    """Only matches that are each other's nearest."""
+    """Keep only mutual nearest neighbours."""
     ratio: float | None = None
-    """Only matches whose nearest is nearer than so many times the second nearest, such as 0.9: surer where things repeat."""
+    """Ratio test: maximum distance of the nearest neighbour over the second nearest, such as 0.9 for repeated structures."""
     pairs: str = "all"
-    """Which photos to match: all pairs, sequential (neighbours in the order of names, and some farther ones), or a text FILE
-    with two names a line."""
+    """Photos to match: all (every pair), sequential (neighbours in the order of names, and some farther ones), or a text FILE
+    with two names per line."""
     neighbours: int = 10
-    """sequential: so many photos before and after."""
+    """sequential: number of photos before and after."""
     cameras: Literal["auto", "one", "each"] = "auto"
-    """Who shares a lens: photos of equal size, folder and focal length; all of equal size; nobody."""
-    dense: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Then depth maps of every photo and a dense cloud of the largest model, dense/fused.ply."""
+    """Photos that share a camera: auto (equal size, folder and focal length), one (equal size), each (none)."""
+    dense: Flag = False
+    """Also compute depth maps and a dense point cloud of the largest model, dense/fused.ply."""
     dense_size: int = DENSE_SIZE
     """Longest side of the depth maps; the time grows with its square."""
     threads: int = 2
-    """Threads to work with."""
+    """Number of threads."""
     seed: int = 0
-    """Of every random choice."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Print JSON instead of a table."""
+    """Random seed."""
+    json: Flag = False
+    """Print JSON instead of tables."""
 
 
 def main(words: list[str]) -> None:
     arguments = tyro.cli(ReconstructArguments, prog="sdgmnet reconstruct", args=words)
-    check(arguments)
-    place = Place(arguments.out)
-    keep_apart(arguments.photos, place)
+    require_options(arguments, keypoints=1, size=64, dense_size=64, neighbours=1, threads=1)
+    require_pycolmap()
+    if not arguments.photos.is_dir():
+        raise InputError(f"{arguments.photos} is not a folder: give the folder of the photos.")
+    require_apart(arguments.out, arguments.photos)
+    require_own_folder(arguments.out)
     names = tuple(find_photos(arguments.photos, without=(arguments.out,)))
     if not names:
         raise InputError(f"{arguments.photos} holds no photos (JPEG, PNG, TIFF, WebP, BMP), nor do its sub-folders.")
-    in_file = arguments.pairs not in ("all", "sequential")
-    listed = read_pairs(Path(arguments.pairs), {plain_name(name) for name in names}) if in_file else []
-    options = ModelOptions(
+    workspace, photos = Workspace(arguments.out), Photos(arguments.photos, names)
+    pairs = select_pairs(arguments, names)
+    options = ReconstructOptions(
         cameras=arguments.cameras,
-        pairs=f"list {digest(arguments.pairs)}" if in_file else arguments.pairs,
-        neighbours=arguments.neighbours,
         mutual=arguments.mutual,
         ratio=arguments.ratio,
         seed=arguments.seed,
         threads=arguments.threads,
     )
     use_threads(arguments.threads)
-    contender = load_descriptor(arguments.descriptor)
-
-    def describe_photo(name: str, path: Path) -> Features:
-        gray = read_gray(path, exif_orientation=False)
-        keypoints = find_keypoints(
-            gray, arguments.keypoints, upright=arguments.upright, size=arguments.size, contrast=arguments.contrast
-        )
-        return describe(gray, keypoints, descriptor=contender, upright=arguments.upright, size=arguments.size)
-
-    described_by = {
-        "descriptor": descriptor_fingerprint(arguments.descriptor),
-        **{key: getattr(arguments, key) for key in ("keypoints", "contrast", "size", "upright")},
-    }
-    with only_worker(place.notes), stages() as tell:
-        photos = Photos(arguments.photos, names)
-        summary = build_model(place, photos, options, describe_photo, described_by, listed=listed, tell=tell)
-        show_model(place, summary, plain_name(arguments.photos.resolve().name))
-        write_json(place.folder / "summary.json", summary)
+    source = descriptor_source(
+        arguments.descriptor,
+        arguments.keypoints,
+        contrast=arguments.contrast,
+        size=arguments.size,
+        upright=arguments.upright,
+    )
+    with only_worker(workspace.records), progress_bars() as on_progress:
+        models = reconstruct(workspace, photos, source, pairs, options, on_progress)
+        summary = summarise(workspace, photos, source, models)
+        draw_model(workspace, summary, plain_name(arguments.photos.resolve().name))
+        write_json(workspace.folder / "summary.json", summary)
         if arguments.dense:
-            dense = densify(place, arguments.dense_size, seed=arguments.seed, threads=arguments.threads, tell=tell)
-            summary = {**summary, "dense": dense, **place.times.read()}
-            write_json(place.folder / "summary.json", summary)
-    report(place, summary, as_json=arguments.json)
+            dense = densify(
+                workspace, arguments.dense_size, seed=options.seed, threads=options.threads, on_progress=on_progress
+            )
+            summary = {**summary, "dense": dense, **workspace.timer.read()}
+            write_json(workspace.folder / "summary.json", summary)
+    print_remarks(summary)
+    if arguments.json:
+        print(json.dumps(summary, indent=2))
+    else:
+        print_summary(summary)
+        print(f"See {workspace.folder / 'cloud.png'} and cloud.html; COLMAP's GUI, hloc and splatting tools open it.")
 
 
-def check(arguments: ReconstructArguments) -> None:
-    check_numbers(arguments, keypoints=1, size=64, dense_size=64, neighbours=1, threads=1)
-    if not arguments.photos.is_dir():
-        raise InputError(f"{arguments.photos} is not a folder: give the folder of the photos.")
-    need_pycolmap()
+def select_pairs(arguments: ReconstructArguments, names: tuple[str, ...]) -> PairSelection:
+    if arguments.pairs == "all":
+        return PairSelection("all", arguments.neighbours)
+    if arguments.pairs == "sequential":
+        return PairSelection("sequential", arguments.neighbours)
+    pair_list = read_pairs(Path(arguments.pairs), {plain_name(name) for name in names})
+    return PairSelection("list", arguments.neighbours, pair_list=tuple(pair_list), digest=digest(arguments.pairs))
 
 
-def check_numbers(arguments: Any, **least: int) -> None:
-    """Of arguments with a contrast, a ratio and a seed, and others that have a least value."""
-    for name, lowest in least.items():
-        if getattr(arguments, name) < lowest:
-            raise InputError(f"--{name.replace('_', '-')} must be at least {lowest}, not {getattr(arguments, name)}.")
-    if not 0 <= arguments.contrast < 1:
-        raise InputError(f"--contrast lies in [0, 1), not {arguments.contrast}.")
-    if arguments.ratio is not None and not 0 < arguments.ratio <= 1:
-        raise InputError(f"--ratio lies in (0, 1], not {arguments.ratio}.")
-    if not 0 <= arguments.seed < 2**31:
-        raise InputError(f"--seed must lie in [0, 2^31), not {arguments.seed}.")
-
-
-def use_threads(count: int) -> None:
-    torch.set_num_threads(count)
-    cv2.setNumThreads(count)
-
-
-def keep_apart(photos: Path, place: Place) -> None:
-    """Nothing is ever written or removed where the photos are, nor in a folder that holds something else."""
-    ours, theirs = place.folder.resolve(), photos.resolve()
-    if ours == theirs or ours in theirs.parents:
-        raise InputError(f"{place.folder} holds the photos themselves: choose another -o.")
-    if place.folder.exists() and not place.folder.is_dir():
-        raise InputError(f"{place.folder} is a file: give the name of a folder.")
-    others = {path.name for path in place.folder.iterdir()} if place.folder.is_dir() else set()
-    if others and others != {place.notes.name} and not (place.notes / INPUTS).exists():
-        raise InputError(f"{place.folder} holds something else: choose another -o, or remove it.")
-
-
-@contextmanager
-def stages() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for each stage, as it comes."""
-    with counting_bar(Console(stderr=True)) as bar:
-        tasks: dict[str, TaskID] = {}
-
-        def tell(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bar.add_task(stage, total=total)
-            bar.update(tasks[stage], completed=done, total=total)
-
-        yield tell
-
-
-def report(place: Place, summary: dict[str, Any], *, as_json: bool) -> None:
+def print_remarks(summary: dict[str, Any]) -> None:
     for name, reason in summary["broken"]:
-        print_aside(f"{name} {reason}; left out.")
+        print_aside(f"{name} {reason}; skipped.")
     if missing := summary["unregistered"]:
         more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
-        others = f" (other models hold {summary['models'][1:]} photos)" if len(summary["models"]) > 1 else ""
+        others = f" (other models have {summary['models'][1:]} photos)" if len(summary["models"]) > 1 else ""
         print_aside(f"Not in the largest model: {', '.join(missing[:NAMED])}{more}{others}.")
-    if as_json:
-        print(json.dumps(summary, indent=2))
-        return
+
+
+def print_summary(summary: dict[str, Any]) -> None:
     figures = [
-        ["photos registered", f"{summary['registered']} of {summary['photos']}"],
+        ["registered photos", f"{summary['registered']} of {summary['photos']}"],
         ["points", f"{summary['points']}"],
         ["observations", f"{summary['observations']}"],
         ["track length", f"{summary['track_length']:.3f}"],
-        ["observations a photo", f"{summary['observations_per_image']:.1f}"],
+        ["observations per photo", f"{summary['observations_per_image']:.1f}"],
         ["reprojection error", f"{summary['reprojection_error']:.3f} px"],
-        ["pairs verified", f"{summary['inlier_pairs']} of {summary['pairs']}"],
-        ["matches verified", f"{summary['inlier_matches']}"],
-        ["keypoints a photo", f"{summary['keypoints']:.0f}"],
+        ["verified pairs", f"{summary['inlier_pairs']} of {summary['pairs']}"],
+        ["verified matches", f"{summary['inlier_matches']}"],
+        ["keypoints per photo", f"{summary['keypoints']:.0f}"],
     ]
     if dense := summary.get("dense"):
         figures.append([f"dense points, engine {dense['engine']}", f"{dense['points']}"])
-    print_table(["what", "value"], figures)
+    print_table(["figure", "value"], figures)
     seconds, peaks = summary["seconds"], summary["peak_bytes_of"]
-    spent = [[stage, f"{seconds[stage]:.1f}", f"{peaks.get(stage, 0) / 1e6:.0f}"] for stage in seconds]
-    print_table(["stage", "seconds", "MB"], spent)
-    print(
-        f"{place.folder / 'cloud.png'} and cloud.html show it; COLMAP's GUI, hloc and splatting tools open {place.folder}."
-    )
+    rows = [[stage, f"{seconds[stage]:.1f}", f"{peaks.get(stage, 0) / 1e6:.0f}"] for stage in seconds]
+    print_table(["stage", "seconds", "MB"], rows)

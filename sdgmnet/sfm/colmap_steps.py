@@ -39,7 +39,8 @@ def create_database(path: str, images: str, photos: Sequence[Photo], cameras: st
         pycolmap.import_images(path, images, pycolmap.CameraMode.SINGLE, [photo["name"] for photo in group])
         if group[0]["focal"] is not None:
             with pycolmap.Database.open(path) as database:
-                camera = database.read_camera(database.read_image_with_name(group[0]["name"]).camera_id)
+                image: Any = database.read_image_with_name(group[0]["name"])
+                camera = database.read_camera(image.camera_id)
                 camera.focal_length = group[0]["focal"] * max(camera.width, camera.height)
                 camera.has_prior_focal_length = True
                 database.update_camera(camera)

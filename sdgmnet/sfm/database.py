@@ -96,7 +96,7 @@ def read_matches(
     """Names of each pair, in alphabetical order, and its matches (M, 2), one pair at a time; or its inliers."""
     names = {number: name for name, number in ids.items()}
     for number, data in database.execute(f"SELECT pair_id, data FROM {table} ORDER BY pair_id"):
-        one, two = divmod(number, MAX_IMAGE_ID) if isinstance(number, int) else (None, None)
+        one, two = divmod(number, MAX_IMAGE_ID) if isinstance(number, int) else (-1, -1)
         valid = one in names and two in names and one != two and isinstance(data, bytes | None)
         if not valid or len(data or b"") % 8:
             raise sqlite3.DatabaseError("its matches are malformed")

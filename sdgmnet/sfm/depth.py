@@ -76,8 +76,8 @@ def read_pyramid(
 ) -> list[PosedImage]:
     """The photo at `levels` sizes, coarsest first."""
     finest = small_view(view, options.size)
-    gray = read_gray(workspace / "images" / view.name, exif_orientation=False).astype(np.float32) / 255 - 0.5
-    gray = cv2.resize(gray, (finest.width, finest.height), interpolation=cv2.INTER_AREA)
+    photo = read_gray(workspace / "images" / view.name, exif_orientation=False).astype(np.float32) / 255 - 0.5
+    gray = cv2.resize(photo, (finest.width, finest.height), interpolation=cv2.INTER_AREA)
     images = []
     for power in reversed(range(levels)):
         size = max(8, round(finest.width / 2**power)), max(8, round(finest.height / 2**power))

@@ -9,9 +9,12 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from sdgmnet.descriptors import describe, descriptor_fingerprint, load_descriptor
 from sdgmnet.errors import InputError
-from sdgmnet.features.describe import Features
-from sdgmnet.features.h5 import Store, features_to_arrays, read_features
+from sdgmnet.features.describe import Features, find_keypoints
+from sdgmnet.features.h5 import features_to_arrays, read_features
+from sdgmnet.features.h5_store import open_store
+from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.match import match
 from sdgmnet.report import OnProgress
@@ -87,7 +90,7 @@ class DescribedPhotos:
 
     def extract(self, run: Run) -> None:
         workspace, photos, options, on_progress = run
-        with workspace.timer.stage("features"), Store(workspace.features, "features", self.described) as store:
+        with workspace.timer.stage("features"), open_store(workspace.features, "features", self.described) as store:
             for number, photo in enumerate(photos):
                 on_progress("features", number, len(photos))
                 if photo["name"] not in store:
@@ -132,6 +135,28 @@ class DescribedPhotos:
                 kept = found if len(found) >= MIN_INLIERS else found[:0]
                 write_matches(database, ids[first], ids[second], kept)
             on_progress("matching", pairs.total, pairs.total)
+
+
+def descriptor_source(
+    descriptor: str, keypoints: int, *, contrast: float, size: int, upright: bool = False
+) -> DescribedPhotos:
+    """DoG keypoints described by a descriptor given by its name or path.
+
+    Args:
+        keypoints: the maximum per photo, strongest first.
+        contrast: the minimum contrast of a keypoint, in OpenCV's units.
+        size: of the longest side; larger photos are reduced before detection.
+        upright: keypoints have no angle.
+    """
+    loaded = load_descriptor(descriptor)
+
+    def describe_photo(name: str, path: Path) -> Features:
+        gray = read_gray(path, exif_orientation=False)
+        found = find_keypoints(gray, keypoints, upright=upright, size=size, contrast=contrast)
+        return describe(gray, found, descriptor=loaded, upright=upright, size=size)
+
+    settings = {"keypoints": keypoints, "contrast": contrast, "size": size, "upright": upright}
+    return DescribedPhotos(describe_photo, {"descriptor": descriptor_fingerprint(descriptor), **settings})
 
 
 def require_keypoints(pairs: np.ndarray, names: tuple[str, str], counts: tuple[int, int]) -> None:

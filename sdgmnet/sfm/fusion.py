@@ -11,9 +11,10 @@ from sdgmnet.sfm import colmap_steps
 from sdgmnet.sfm.depth import DenseOptions, make_depths
 from sdgmnet.sfm.process import run_in_process
 from sdgmnet.sfm.scene import load_scene
+from sdgmnet.sfm.undistorted import undistort
 from sdgmnet.sfm.viewer import read_ply, save_cloud_image
 from sdgmnet.sfm.workspace import Workspace, is_finished, map_path, read_map, read_map_options
-from sdgmnet.storage import new_file, read_json, read_record, write_json
+from sdgmnet.storage import new_file, read_record, write_json
 
 DENSE_SIZE = 1200  # pixels
 MIN_PIXELS = 5  # that agree on a point
@@ -51,25 +52,6 @@ def densify(
     made = {"points": points, "engine": engine, "maps": stage, "size": size}
     write_json(record, made)
     return made
-
-
-def undistort(workspace: Workspace, model: int, target: Path, size: int, *, tracks: bool = False) -> None:
-    """A workspace for dense stereo from sparse/MODEL, unless `target` is one of this size.
-
-    tracks: also tracks.npz, the SIFT keypoints of the sparse points.
-    """
-    record = target / colmap_steps.UNDISTORTED
-    if record.exists() and read_json(record) == {"size": size}:
-        return
-    workspace.run(
-        "undistorting",
-        colmap_steps.undistort,
-        model=workspace.sparse / str(model),
-        images=workspace.images,
-        target=target,
-        size=size,
-        database=workspace.database if tracks else None,
-    )
 
 
 def fuse(

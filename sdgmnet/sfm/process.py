@@ -44,7 +44,7 @@ class Step(NamedTuple):
 def run_in_process(
     function: Callable[..., Any], log: Path, *, watch: Callable[[], None] | None = None, **arguments: Any
 ) -> Step:
-    """Call a module-level function in a new process. Its arguments and its result must be representable in JSON; paths become text.
+    """Call a module-level function in a new process. Arguments and result must be representable in JSON; paths become text.
 
     Its output is appended to `log`. An InputError of the function is raised here; so is an InputError if the disk is
     full; any other failure is StepFailed. The process ends if its parent ends. `watch` is called regularly meanwhile.

@@ -11,7 +11,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.storage import read_record, write_json
 
 
-class StageTimer:
+class PersistentStageTimer:
     def __init__(self, path: Path) -> None:
         self.path = path
 

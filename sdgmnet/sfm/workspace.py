@@ -13,7 +13,7 @@ import numpy as np
 
 from sdgmnet.errors import InputError
 from sdgmnet.sfm.process import run_in_process
-from sdgmnet.sfm.stage_timer import StageTimer
+from sdgmnet.sfm.stage_timer import PersistentStageTimer
 from sdgmnet.storage import LOCK, changed_inputs, new_file, read_bytes, read_record, write_json
 
 RECORDS, INPUTS = ".work", "inputs.json"
@@ -64,8 +64,8 @@ class Workspace:
         return self.records / "scene.npz"
 
     @property
-    def timer(self) -> StageTimer:
-        return StageTimer(self.records / "seconds.json")
+    def timer(self) -> PersistentStageTimer:
+        return PersistentStageTimer(self.records / "seconds.json")
 
     def run(
         self, stage: str, function: Callable[..., Any], *, watch: Callable[[], None] | None = None, **arguments: Any

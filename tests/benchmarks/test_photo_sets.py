@@ -10,14 +10,8 @@ from tests.sfm.rendered import SparseScene, write_sparse_text
 
 
 def test_sets_are_found_in_both_layouts(tmp_path: Path) -> None:
-    for name in (
-        "b/images/1.png",
-        "b/images/0.png",
-        "a/x.jpg",
-        "a/ground_truth/no.jpg",
-        "c/readme.txt",
-        ".hidden/y.jpg",
-    ):
+    names = ("b/images/1.png", "b/images/0.png", "a/x.jpg", "a/ground_truth/no.jpg", "c/readme.txt", ".hidden/y.jpg")
+    for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "b/keypoints").mkdir()
@@ -28,9 +22,10 @@ def test_sets_are_found_in_both_layouts(tmp_path: Path) -> None:
     assert one.truth == tmp_path / "a/ground_truth" and two.truth is None
     assert read_photo_sets(tmp_path / "b") == [two]
     assert read_photo_sets(tmp_path, without=[tmp_path / "a", tmp_path / "none"]) == [two]
-    for place, said in ((tmp_path / "c", "holds no photos"), (tmp_path / "none", "not a folder")):
-        with pytest.raises(InputError, match=said):
-            read_photo_sets(place)
+    assert read_photo_sets(tmp_path, names=["b"]) == [two]
+    for folder, wanted, shown in (("c", [], "c holds"), ("none", [], "none"), (".", ["castle"], "castle")):
+        with pytest.raises(InputError, match=shown):
+            read_photo_sets(tmp_path / folder, names=wanted)
 
 
 def test_colmaps_text_gives_the_cameras_back(tmp_path: Path) -> None:
@@ -42,7 +37,7 @@ def test_colmaps_text_gives_the_cameras_back(tmp_path: Path) -> None:
             np.testing.assert_allclose(theirs, ours, atol=1e-9)
     text = (tmp_path / "ground_truth/cameras.txt").read_text()
     (tmp_path / "ground_truth/cameras.txt").write_text("# a comment\n" + text.replace("PINHOLE", "OPENCV"))
-    with pytest.raises(InputError, match="OPENCV camera"):
+    with pytest.raises(InputError, match="OPENCV"):
         read_truth(tmp_path / "ground_truth")
 
 
@@ -55,12 +50,10 @@ def test_strechas_files_give_the_cameras_back(tmp_path: Path) -> None:
     assert (read.name, read.width, read.height) == ("0000.png", view.width, view.height)
     for ours, theirs in zip(view[3:], read[3:], strict=True):
         np.testing.assert_allclose(theirs, ours, atol=1e-9)
-    (tmp_path / "0000.png.camera").write_text("1 2 3")
-    with pytest.raises(InputError, match="holds 3 numbers"):
-        read_truth(tmp_path)
-    (tmp_path / "0000.png.camera").write_text("one")
-    with pytest.raises(InputError, match="not a .camera file"):
-        read_truth(tmp_path)
+    for content in ("1 2 3", "one"):
+        (tmp_path / "0000.png.camera").write_text(content)
+        with pytest.raises(InputError, match=r"0000\.png\.camera"):
+            read_truth(tmp_path)
     (tmp_path / "0000.png.camera").unlink()
-    with pytest.raises(InputError, match="neither"):
+    with pytest.raises(InputError, match=tmp_path.name):
         read_truth(tmp_path)

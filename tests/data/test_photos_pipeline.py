@@ -17,31 +17,15 @@ import pytest
 from sdgmnet.cli import main
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.photos.correspondences import PointOptions
-from sdgmnet.data.photos.pipeline import PhotoOptions, keep_apart, make_patchsets
+from sdgmnet.data.photos.pipeline import PhotoOptions, make_patchsets
 from sdgmnet.data.photos.tracks import Points
 from sdgmnet.data.scenes import find_scenes, mixed_layout
 from sdgmnet.errors import InputError, Stopped
-from sdgmnet.sfm.sparse import SparseOptions
 from sdgmnet.sfm.stereo import DenseOptions
-from sdgmnet.sfm.workspace import read_map
-from sdgmnet.storage import LOCK, only_worker
+from sdgmnet.sfm.undistorted import SparseOptions, UndistortedModels
+from sdgmnet.sfm.workspace import INPUTS, Workspace, read_map
+from sdgmnet.storage import LOCK, only_worker, write_json
 from tests.sfm.planes import write_photos
-
-
-@pytest.mark.parametrize("place", ["photos/s", "photos", "photos/s/deep"])
-def test_work_never_mixes_with_the_photos(tmp_path: Path, place: str) -> None:
-    """What is removed before a step must not be somebody's photos."""
-    (tmp_path / "photos/s/deep").mkdir(parents=True)
-    (tmp_path / "photos/s/1.png").write_bytes(b"photo")
-    scene = find_scenes(tmp_path / "photos")[0]
-    for target, work in ((tmp_path / place, tmp_path / "work"), (tmp_path / "out", tmp_path / place)):
-        with pytest.raises(InputError, match=str(tmp_path)):
-            keep_apart(scene, target, work)
-    keep_apart(scene, tmp_path / "out", tmp_path / "work")
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work/thesis.txt").touch()
-    with pytest.raises(InputError, match="work"):
-        keep_apart(scene, tmp_path / "out", tmp_path / "work")
 
 
 def test_scenes_of_a_folder(tmp_path: Path) -> None:
@@ -104,14 +88,15 @@ EXACT = PhotoOptions(points=PointOptions(smallest_scale=1.0))
 def two_models(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of photos whose sparse reconstruction is done already: twice the same model, with exact depth maps."""
 
-    def reconstruct(folder: Path, names: list[str], place: Path, *_: Any) -> dict[str, Any]:
-        for copy in (place / "models/0", place / "models/1"):
+    def reconstruct(workspace: Workspace, folder: Path, names: list[str], *_: Any) -> UndistortedModels:
+        write_json(workspace.records / INPUTS, {})
+        models = [workspace.folder / "models/0", workspace.folder / "models/1"]
+        for copy in models:
             if not copy.exists():
                 shutil.copytree(model, copy)
-        sources = {name: f"photo {name}" for name in names}
-        return {"broken": [], "photos": 3, "sources": sources, "pairs": "all 3", "models": [3, 3], "peak_bytes": 0}
+        return UndistortedModels(models, "all 3", [], {name: f"photo {name}" for name in names}, 0)
 
-    monkeypatch.setattr("sdgmnet.data.photos.pipeline.reconstruct", reconstruct)
+    monkeypatch.setattr("sdgmnet.data.photos.pipeline.reconstruct_undistorted", reconstruct)
     shutil.copytree(model / "images", tmp_path / "photos/scene")
     return tmp_path / "photos"
 
@@ -221,12 +206,12 @@ def test_from_photos_to_patches_with_a_failed_scene_and_a_kill(
     pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install 'sdgmnet[sfm]'")
     words = ["data", "photos", str(photos), "--from", "tracks", "--threads", "1", "--size", "400"]
     work = tmp_path / "killed/.work/boards"
-    run_killed_at(work / "features.json", [*words, "-o", str(tmp_path / "killed")])
-    before = (work / "photos/00.png").stat().st_mtime_ns, (work / "features.json").stat().st_mtime_ns
+    run_killed_at(work / "database.db", [*words, "-o", str(tmp_path / "killed")])
+    before = (work / "images/00.png").stat().st_mtime_ns
     assert main([*words, "-o", str(tmp_path / "killed")]) == 0
     said = capsys.readouterr()
-    assert before == ((work / "photos/00.png").stat().st_mtime_ns, (work / "features.json").stat().st_mtime_ns)
-    assert "alone skipped: 1 readable photo(s): a scene needs at least 5 that overlap." in said.err
+    assert before == (work / "images/00.png").stat().st_mtime_ns
+    assert "alone skipped" in said.err and "at least 5" in said.err
     assert "boards" in said.out
     assert (tmp_path / "killed/boards.png").stat().st_size > 10000
     results = json.loads((tmp_path / "killed/results.json").read_text())

@@ -1,5 +1,10 @@
 """Photos of textured boards before a wall, rendered in milliseconds: enough for a real reconstruction in a test."""
 
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import cv2
@@ -73,3 +78,34 @@ def with_orientation(jpeg: bytes, orientation: int) -> bytes:
     tiff = b"II*\x00\x08\x00\x00\x00\x01\x00" + entry + b"\x00\x00\x00\x00"
     block = b"Exif\x00\x00" + tiff
     return jpeg[:2] + b"\xff\xe1" + (len(block) + 2).to_bytes(2, "big") + block + jpeg[2:]
+
+
+def write_odd_photos(folder: Path, count: int, odd_name: bool = False) -> Path:
+    """A photo rotated by EXIF with a space in its name, one of two thirds of the size, one truncated; one with a name that is
+    not UTF-8, where the file system allows it."""
+    paths = write_photos(folder, count)
+    image = cv2.imread(str(paths[2]), cv2.IMREAD_GRAYSCALE)
+    paths[2].unlink()
+    rotated = cv2.imencode(".jpg", np.rot90(image), [cv2.IMWRITE_JPEG_QUALITY, 98])[1].tobytes()
+    (folder / "02 turned.jpg").write_bytes(with_orientation(rotated, 6))
+    large = cv2.imread(str(paths[3]), cv2.IMREAD_GRAYSCALE)
+    cv2.imwrite(str(paths[3]), cv2.resize(large, (320, 240), interpolation=cv2.INTER_AREA))
+    whole = cv2.imencode(".jpg", image)[1].tobytes()
+    (folder / f"{count:02d}.jpg").write_bytes(whole[: len(whole) // 2])
+    if odd_name:
+        with suppress(OSError):
+            paths[5].rename(folder / os.fsdecode(b"05\xe9.png"))
+    return folder
+
+
+def turn_between(views: Sequence[View], truth: Sequence[View], one: int, other: int) -> float:
+    """Error of the rotation from one view to another, in degrees."""
+    turn, true_turn = (some[one].rotation @ some[other].rotation.T for some in (views, truth))
+    return float(np.rad2deg(np.arccos(np.clip((np.trace(turn @ true_turn.T) - 1) / 2, -1, 1))))
+
+
+def in_pycolmap(code: str, *words: object) -> str:
+    """What a script prints, run in a process of its own with cv2 imported first."""
+    code = f"import sys, json, cv2, pycolmap, numpy as np\n{code}"
+    command = [sys.executable, "-c", code, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -12,9 +12,10 @@ from sdgmnet.errors import InputError
 from sdgmnet.sfm import fusion
 from sdgmnet.sfm.depth import DenseOptions, estimate_depths
 from sdgmnet.sfm.fusion import fuse
+from sdgmnet.sfm.process import Step
 from sdgmnet.sfm.scene import save_scene
 from sdgmnet.sfm.viewer import read_ply
-from sdgmnet.sfm.workspace import note_path
+from sdgmnet.sfm.workspace import map_options_path
 from tests.sfm.rendered import FLOOR, RADIUS, SPHERE, WALL, WIDTH, Rendered, write_workspace
 
 
@@ -41,9 +42,9 @@ def test_maps_smaller_than_the_photos_fuse_into_the_same_place(rendered: Rendere
     assert abs(np.median(floor[:, 1]) - FLOOR) < 0.005
 
 
-def test_nothing_to_fuse_is_said(rendered: Rendered, tmp_path: Path) -> None:
+def test_nothing_to_fuse(rendered: Rendered, tmp_path: Path) -> None:
     save_scene(rendered.scene, tmp_path / "scene.npz")
-    with pytest.raises(InputError, match="holds 0 geometric depth maps"):
+    with pytest.raises(InputError, match="0 geometric"):
         fuse(tmp_path, tmp_path / "fused.ply")
 
 
@@ -53,16 +54,16 @@ def test_only_our_own_maps_move_the_cameras(workspace: Path, tmp_path: Path, mon
     shutil.copytree(workspace, theirs)
     given: list[bool] = []
 
-    def run_alone(step: str, log: Path, *, out: str, integers: bool, **arguments: Any) -> int:
-        Path(out).touch()
-        given.append(integers)
-        return 0
+    def run_in_process(step: Any, log: Path, *, out: Path, integer_centres: bool, **arguments: Any) -> Step:
+        out.touch()
+        given.append(integer_centres)
+        return Step(0, 0)
 
-    monkeypatch.setattr(fusion, "run_alone", run_alone)
+    monkeypatch.setattr(fusion, "run_in_process", run_in_process)
     fuse(theirs, tmp_path / "fused.ply")
-    note = json.loads(note_path(theirs).read_text())
-    note_path(theirs).write_text(json.dumps({**note, "maker": "colmap"}))
+    note = json.loads(map_options_path(theirs).read_text())
+    map_options_path(theirs).write_text(json.dumps({**note, "maker": "colmap"}))
     fuse(theirs, tmp_path / "fused.ply")
-    note_path(theirs).unlink()
+    map_options_path(theirs).unlink()
     fuse(theirs, tmp_path / "fused.ply")
     assert given == [True, False, False]

@@ -43,11 +43,11 @@ from sdgmnet.features.keypoint_files import read_keypoints
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.pairs import read_pairs
 from sdgmnet.sfm import database
-from sdgmnet.sfm.photo_import import read_copies
+from sdgmnet.sfm.photo_import import read_imported
 from sdgmnet.sfm.scene import SparseScene, View, load_scene, save_scene
-from sdgmnet.sfm.stage_timer import Times
+from sdgmnet.sfm.stage_timer import PersistentStageTimer
 from sdgmnet.sfm.viewer import read_ply
-from sdgmnet.sfm.workspace import noted_options, read_map, write_map
+from sdgmnet.sfm.workspace import read_map, read_map_options, write_map
 from sdgmnet.storage import write_json
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.checkpoint import checkpoints, load_checkpoint, read_checkpoint, save_checkpoint
@@ -384,12 +384,15 @@ def make_database(folder: Path) -> None:
 
 
 def check_database(folder: Path) -> None:
-    with database.opened(folder / "database.db") as opened:
+    with database.open_database(folder / "database.db") as opened:
         ids = database.image_ids(opened)
         database.count_keypoints(opened)
         database.is_matched(opened, database.pair_id(1, 2))
-        demand(database.count_finished(opened) >= 0 and database.count_matched(opened) >= 0, "counts")
-        demand(database.count_judged(opened) >= 0 and database.count_verified(opened).pairs >= 0, "verified")
+        demand(database.count_pairs(opened, "matches", with_matches=True) >= 0, "counts")
+        demand(
+            database.count_pairs(opened, "two_view_geometries") >= 0 and database.count_verified(opened).pairs >= 0,
+            "verified",
+        )
         for table in ("matches", "two_view_geometries"):
             for first, second, pairs in database.read_matches(opened, ids, table):
                 demand(first < second and pairs.shape[1:] == (2,), "matches")
@@ -502,16 +505,16 @@ def make_records(folder: Path) -> None:
 
 
 def check_records(folder: Path) -> None:
-    copies = read_copies(folder / "photos.json")
+    copies = read_imported(folder / "photos.json")
     demand(all(copy["width"] * copy["height"] is not None for copy in copies["photos"]), "copies")
     demand(all(Path(folder, copy["source"]).is_relative_to(folder) for copy in copies["photos"]), "names of copies")
     demand(
         ".." not in "".join(copy["name"] + copy["source"] for copy in copies["photos"]).split("/"), "names that climb"
     )
-    times = Times(folder / "seconds.json").read()
+    times = PersistentStageTimer(folder / "seconds.json").read()
     demand(max(times["peak_bytes"], *times["peak_bytes_of"].values(), 0) is not None, "bytes")
     demand(sum(times["seconds"].values()) is not None, "seconds")
-    demand(isinstance(noted_options(folder), dict), "options of maps")
+    demand(isinstance(read_map_options(folder), dict), "options of maps")
     for record in records(folder):
         demand(sum(record["median_overlap"][noise] for noise in JITTERS) is not None, "overlaps")
     demand(isinstance(caption_of_run(folder), str), "caption")

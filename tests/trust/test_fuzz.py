@@ -426,7 +426,7 @@ def test_clouds_that_are_none(old: bytes, new: bytes, tmp_path: Path) -> None:
 )
 def test_databases_that_are_none(change: str, tmp_path: Path) -> None:
     make_database(tmp_path)
-    with pytest.raises(InputError, match="not a database"), database.opened(tmp_path / "database.db") as opened:
+    with pytest.raises(InputError, match="not a database"), database.open_database(tmp_path / "database.db") as opened:
         opened.execute(change)
         ids = database.image_ids(opened)
         database.count_keypoints(opened)
@@ -440,7 +440,7 @@ def test_a_database_whose_words_are_no_text(tmp_path: Path) -> None:
     path = tmp_path / "database.db"
     content = path.read_bytes().replace(b"tableimagesimages", b"tableim\xca\xcaesimages")
     path.write_bytes(content.replace(b"CREATE TABLE images", b"CREATE TABBE images"))
-    with pytest.raises(InputError, match="not a database"), database.opened(path) as opened:
+    with pytest.raises(InputError, match="not a database"), database.open_database(path) as opened:
         database.image_ids(opened)
 
 

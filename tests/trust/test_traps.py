@@ -93,7 +93,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "kornia": lambda path: load_kornia(f"HardNet:{path}"),
     "onnx": load_onnx,
     "scene": load_scene,
-    "database": lambda path: database.opened(path).__enter__(),
+    "database": lambda path: database.open_database(path).__enter__(),
 }
 
 
@@ -263,7 +263,7 @@ def test_database_with_a_question_that_never_ends(tmp_path: Path) -> None:
             "SELECT x AS image_id, 'a' AS name FROM n"
         )
     made.close()
-    with pytest.raises(InputError, match="views"), database.opened(tmp_path / "database.db"):
+    with pytest.raises(InputError, match="views"), database.open_database(tmp_path / "database.db"):
         pytest.fail("it was opened")
 
 

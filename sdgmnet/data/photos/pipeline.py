@@ -22,18 +22,11 @@ from sdgmnet.errors import InputError, Stopped
 from sdgmnet.report import OnProgress, no_progress
 from sdgmnet.sfm.depth import make_depths
 from sdgmnet.sfm.scene import load_scene
-from sdgmnet.sfm.sparse import SparseOptions, reconstruct
-from sdgmnet.sfm.stage_timer import Times
+from sdgmnet.sfm.stage_timer import PersistentStageTimer
 from sdgmnet.sfm.stereo import DenseOptions
-from sdgmnet.storage import (
-    LOCK,
-    is_disk_full,
-    only_worker,
-    read_json,
-    read_record,
-    remove_unfinished,
-    write_json,
-)
+from sdgmnet.sfm.undistorted import SparseOptions, reconstruct_undistorted
+from sdgmnet.sfm.workspace import Workspace, require_apart, require_own_folder
+from sdgmnet.storage import is_disk_full, only_worker, read_record, remove_unfinished, write_json
 
 METHOD = 2  # raised when the same photos and options would give other patches
 NO_POINTS = "no point was seen in two photos: more overlap or more texture is needed."
@@ -100,9 +93,12 @@ def make_scene(
 ) -> dict[str, Any]:
     """The PatchSet of a scene in out/<name>, with intermediate results in work/<name>; returns the row of the summary."""
     target, place, record = out / scene.name, work / scene.name, work / f"{scene.name}.{options.source}.json"
-    keep_apart(scene, target, place)
-    photos = scene.digests()
-    origin = {"source": "photos", "method": METHOD, "options": options.described(), "photos": digest_of(photos)}
+    for folder in (target, place):
+        require_apart(folder, scene.folder, outside=True)
+    if target.exists() and not is_patchset(target):
+        raise InputError(f"{target} exists and is not a PatchSet: choose another -o, or remove it.")
+    photos = digest_of(scene.digests())
+    origin = {"source": "photos", "method": METHOD, "options": options.described(), "photos": photos}
     if is_patchset(target):
         opened = PatchSet.open(target)
         require_same_origin(target, opened.origin, origin)
@@ -111,8 +107,8 @@ def make_scene(
         # The record may be that of another set, made from the same work with other options.
         same = known.pop("options", origin["options"]) == origin["options"] and known.get("patches") == len(opened)
         return known if same else {"scene": scene.name, "patches": len(opened)}
+    require_own_folder(place)
     with only_worker(place, "choose another --work"):
-        require_same_inputs(place / "inputs.json", {"sparse": options.described()["sparse"], "photos": photos})
         row = work_on(scene, target, place, origin, options, on_progress)
         write_json(record, {**row, "options": origin["options"]})
     return row
@@ -126,36 +122,26 @@ def require_same_origin(target: Path, before: dict[str, Any], now: dict[str, Any
             raise InputError(f"{target} was made {reason}: choose another -o, or remove it.")
 
 
-def require_same_inputs(path: Path, inputs: dict[str, Any]) -> None:
-    """InputError where the work was started with other photos or options; a new work is recorded."""
-    if not path.exists():
-        write_json(path, inputs)
-    elif read_json(path) != inputs:
-        raise InputError(
-            f"{path.parent} holds work on other photos or with other options: remove it, or choose another --work."
-        )
-
-
 def work_on(
     scene: Scene, target: Path, place: Path, origin: dict[str, Any], options: PhotoOptions, on_progress: OnProgress
 ) -> dict[str, Any]:
     """All stages of a scene. A model that fails is skipped and reported, as long as another one gives patches."""
-    times = Times(place / f"seconds.{options.source}.json")
+    timer = PersistentStageTimer(place / f"seconds.{options.source}.json")
 
-    def on_sparse(step: str) -> None:
-        on_progress(f"{scene.name}: sparse reconstruction, {step}", 0, 1)
+    def on_sparse(stage: str, done: int, total: int) -> None:
+        on_progress(f"{scene.name}: sparse reconstruction, {stage}", done, total)
 
-    with times.of("sparse"):
-        found = reconstruct(scene.folder, scene.photos, place, options.sparse, on_sparse)
-    times.peak(found["peak_bytes"])
-    models = sorted((place / "models").iterdir(), key=lambda path: int(path.name))
+    with timer.stage("sparse"):
+        found = reconstruct_undistorted(Workspace(place), scene.folder, scene.photos, options.sparse, on_sparse)
+    timer.add_peak(found.peak_bytes)
+    models = found.models
     points: dict[Path, Points] = {}
     engines: set[str] = set()
     left_out: list[list[str]] = []
     for model in models:
         label = scene.name if len(models) == 1 else f"{scene.name}, model {model.name}"
         try:
-            points[model], engine = model_points(model, options, times, label, on_progress)
+            points[model], engine = model_points(model, options, timer, label, on_progress)
         except (InputError, Stopped) as error:
             if is_disk_full(error):
                 raise
@@ -166,9 +152,9 @@ def work_on(
             left_out.append([model.name, NO_POINTS])
     if not any(len(one.view) for one in points.values()):
         raise InputError(why_nothing(left_out))
-    with times.of("patches"):
+    with timer.stage("patches"):
         on_progress(f"{scene.name}: patches", 0, 1)
-        write_scene(target, scene.name, origin, points, found["sources"])
+        write_scene(target, scene.name, origin, points, found.sources)
         on_progress(f"{scene.name}: patches", 1, 1)
     patchset = PatchSet.open(target)
     count = len(np.unique(patchset.point_id))
@@ -178,31 +164,31 @@ def work_on(
         "registered": len({view.name for model in models for view in load_scene(model / "scene.npz").views}),
         "models": len(models),
         "left_out": left_out,
-        "pairs": found["pairs"],
-        "broken": found["broken"],
+        "pairs": found.pairs,
+        "broken": found.broken,
         "points": count,
         "patches": len(patchset),
         "patches_per_point": len(patchset) / count,
         "conflicts": 0 if patchset.conflicts is None else len(patchset.conflicts),
         "dense_engine": "+".join(sorted(engines)),
-        **times.read(),
+        **timer.read(),
     }
 
 
 def model_points(
-    model: Path, options: PhotoOptions, times: Times, label: str, on_progress: OnProgress
+    model: Path, options: PhotoOptions, timer: PersistentStageTimer, label: str, on_progress: OnProgress
 ) -> tuple[Points, str]:
     """A model's points, and the engine that made its depth maps."""
     if options.source == "tracks":
         return points_of_tracks(model), ""
 
-    def on_depth(done: int, total: int, _: str) -> None:
+    def on_depth(_: str, done: int, total: int) -> None:
         on_progress(f"{label}: depth maps", done, total)
 
-    with times.of("dense"):
+    with timer.stage("dense"):
         # The workspace is our own: maps of other options are made again.
-        engine = make_depths(model, options.dense, on_depth, remake=True)
-    with times.of("correspondence"):
+        engine = make_depths(model, options.dense, remake=True, on_progress=on_depth)
+    with timer.stage("correspondence"):
         return points_by_geometry(model, options.points, on_progress, f"{label}: correspondences"), engine
 
 
@@ -212,19 +198,6 @@ def why_nothing(left_out: list[list[str]]) -> str:
     if len(reasons) == 1:
         return reasons.pop()
     return "no model gave patches: " + "; ".join(f"{model}: {reason.rstrip('.')}" for model, reason in left_out) + "."
-
-
-def keep_apart(scene: Scene, target: Path, place: Path) -> None:
-    """InputError where a folder to write to overlaps the photos' folder, or holds something else."""
-    photos = scene.folder.resolve()
-    for folder in (target.resolve(), place.resolve()):
-        if folder == photos or folder in photos.parents or photos in folder.parents:
-            raise InputError(f"{folder} and the photos in {scene.folder} overlap: choose another -o or another --work.")
-    if target.exists() and not is_patchset(target):
-        raise InputError(f"{target} exists and is not a PatchSet: choose another -o, or remove it.")
-    others = {path.name for path in place.iterdir()} - {LOCK} if place.is_dir() else set()
-    if others and "inputs.json" not in others:
-        raise InputError(f"{place} holds something else: choose another --work, or remove it.")
 
 
 def discard(place: Path) -> None:

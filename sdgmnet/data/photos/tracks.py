@@ -25,7 +25,7 @@ from sdgmnet.features.keypoints import Keypoints, concatenate, detect
 from sdgmnet.features.patches import inside
 from sdgmnet.report import OnProgress, no_progress
 from sdgmnet.sfm.scene import SparseScene, load_scene
-from sdgmnet.sfm.workspace import map_path, noted_options, read_map
+from sdgmnet.sfm.workspace import map_path, read_map_options, read_map
 from sdgmnet.storage import new_file, read_arrays
 
 MAPS_IN_MEMORY = 64  # depth maps, 2 MB each at 800 px
@@ -55,7 +55,7 @@ def points_by_geometry(
 ) -> Points:
     """The points of a model with dense depth. They are kept in points.npz and read again for the same options."""
     path = model / "points.npz"
-    settings = repr({**asdict(options), "maps": noted_options(model)})
+    settings = repr({**asdict(options), "maps": read_map_options(model)})
     if path.exists() and (known := load_points(path, settings)) is not None:
         return known
     scene = load_scene(model / "scene.npz")

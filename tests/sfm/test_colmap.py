@@ -1,8 +1,6 @@
 """COLMAP's database: written, verified and mapped by the real COLMAP, and read back."""
 
 import json
-import subprocess
-import sys
 from itertools import combinations
 from pathlib import Path
 
@@ -17,17 +15,11 @@ from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.sfm import colmap
 from sdgmnet.sfm.colmap import from_colmap, read_keypoints, to_colmap, verify, write_database
 from tests.features.samples import noise_image
-from tests.sfm.planes import views_around, write_photos
+from tests.sfm.planes import in_pycolmap, turn_between, views_around, write_photos
 
 pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install 'sdgmnet[sfm]'")
 COUNT = 5
-
-
-def in_pycolmap(code: str, *words: object) -> str:
-    """What a script prints that has a process of its own, cv2 imported first."""
-    code = f"import sys, cv2, pycolmap, numpy as np\n{code}"
-    command = [sys.executable, "-c", code, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+Verified = tuple[Path, dict[tuple[str, str], int]]
 
 
 def mutual(first: Features, second: Features) -> np.ndarray:
@@ -56,17 +48,13 @@ def matches(features: dict[str, Features]) -> dict[tuple[str, str], np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def database(
-    photos: Path, features: dict[str, Features], matches: dict[tuple[str, str], np.ndarray]
-) -> tuple[Path, dict[tuple[str, str], int]]:
+def database(photos: Path, features: dict[str, Features], matches: dict[tuple[str, str], np.ndarray]) -> Verified:
     path = photos.parent / "database.db"
     write_database(path, features, matches)
     return path, verify(path, threads=1)
 
 
-def test_matches_are_verified(
-    database: tuple[Path, dict[tuple[str, str], int]], matches: dict[tuple[str, str], np.ndarray]
-) -> None:
+def test_matches_are_verified(database: Verified, matches: dict[tuple[str, str], np.ndarray]) -> None:
     counts = database[1]
     assert set(counts) == set(combinations([f"{number:02d}.png" for number in range(COUNT)], 2))
     assert all(counts[f"{number:02d}.png", f"{number + 1:02d}.png"] > 100 for number in range(COUNT - 1))
@@ -74,9 +62,7 @@ def test_matches_are_verified(
     assert counts["00.png", "04.png"] > 15  # written the other way round
 
 
-def test_the_scene_is_mapped_with_the_true_poses(
-    database: tuple[Path, dict[tuple[str, str], int]], photos: Path, tmp_path: Path
-) -> None:
+def test_the_scene_is_mapped_with_the_true_poses(database: Verified, photos: Path, tmp_path: Path) -> None:
     code = """
 options = pycolmap.IncrementalPipelineOptions()
 options.num_threads = options.mapper.num_threads = 1
@@ -92,15 +78,11 @@ np.savez(sys.argv[4], poses=[image.cam_from_world().matrix() for image in images
     out = np.load(tmp_path / "out.npz")
     assert len(out["poses"]) == COUNT and out["points"] > 300 and out["error"] < 1
     truth = views_around(COUNT)
-    for one, other in combinations(range(COUNT), 2):
-        turn = out["poses"][one][:, :3] @ out["poses"][other][:, :3].T
-        true_turn = truth[one].rotation @ truth[other].rotation.T
-        assert np.rad2deg(np.arccos(np.clip((np.trace(turn @ true_turn.T) - 1) / 2, -1, 1))) < 1.0
+    views = [view._replace(rotation=pose[:, :3]) for view, pose in zip(truth, out["poses"], strict=True)]
+    assert all(turn_between(views, truth, *pair) < 1.0 for pair in combinations(range(COUNT), 2))
 
 
-def test_keypoints_are_read_back(
-    database: tuple[Path, dict[tuple[str, str], int]], features: dict[str, Features]
-) -> None:
+def test_keypoints_are_read_back(database: Verified, features: dict[str, Features]) -> None:
     back = read_keypoints(database[0])
     assert list(back) == list(features)
     for name, one in features.items():
@@ -168,9 +150,7 @@ with pycolmap.Database.open(sys.argv[1]) as database:
     assert cameras == "2" and int(inliers) > 100 and shape == ["(800, 128)\n"]
 
 
-def test_floats_stand_there_bit_by_bit(
-    database: tuple[Path, dict[tuple[str, str], int]], features: dict[str, Features], tmp_path: Path
-) -> None:
+def test_floats_stand_there_bit_by_bit(database: Verified, features: dict[str, Features], tmp_path: Path) -> None:
     code = """
 with pycolmap.Database.open(sys.argv[1]) as database:
     np.save(sys.argv[2], database.read_descriptors(database.read_image_with_name("02.png").image_id).data)
@@ -188,19 +168,19 @@ def test_pictures_without_keypoints_and_pairs_without_matches(tmp_path: Path) ->
     assert [found.name for found in path.parent.iterdir()] == ["empty.db"]
 
 
-def test_bad_input_is_said(features: dict[str, Features], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input(features: dict[str, Features], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "bad.db"
     for matches, sentence in (
         ({("00.png", "none.png"): np.zeros((1, 2), int)}, "none.png"),
-        ({("00.png", "00.png"): np.zeros((1, 2), int)}, "no pair"),
-        ({("00.png", "01.png"): np.array([[0, 10**6]])}, "not there"),
-        ({("00.png", "01.png"): np.array([[0, -1]])}, "not there"),
+        ({("00.png", "00.png"): np.zeros((1, 2), int)}, "00.png"),
+        ({("00.png", "01.png"): np.array([[0, 10**6]])}, "01.png"),
+        ({("00.png", "01.png"): np.array([[0, -1]])}, "01.png"),
         ({("00.png", "01.png"): np.zeros((1, 2), int), ("01.png", "00.png"): np.zeros((1, 2), int)}, "twice"),
     ):
         with pytest.raises(InputError, match=sentence):
             write_database(path, features, matches)
     signed = features["00.png"]._replace(descriptors=-features["00.png"].descriptors)
-    with pytest.raises(InputError, match="negative"):
+    with pytest.raises(InputError, match="00.png"):
         write_database(path, {"00.png": signed}, kind="sift")
     with pytest.raises(InputError, match="does not exist"):
         read_keypoints(path)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sdgmnet.features.images import find_photos
-from sdgmnet.sfm.photo_import import copied_name, prepare_photos
+from sdgmnet.sfm.photo_import import copied_name, import_photos
 from tests.sfm.planes import photograph, views_around, with_orientation, write_photos
 
 pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install 'sdgmnet[sfm]'")
@@ -21,18 +21,18 @@ def test_photos_are_read_upright_and_made_smaller_once(tmp_path: Path) -> None:
     (tmp_path / "empty.jpg").write_bytes(b"")
     (tmp_path / "text.png").write_text("no image")
     names = ["empty.jpg", "plain.png", "text.png", "turned.jpg"]
-    said = prepare_photos(str(tmp_path), names, str(tmp_path / "work"), {"size": 320})
+    imported = import_photos(str(tmp_path), names, str(tmp_path / "work"), 320)
     kinds = "is not a supported image (JPEG, PNG, TIFF, WebP, BMP, PPM, PGM)"
-    assert said["broken"] == [["empty.jpg", "is empty"], ["text.png", kinds]]
-    assert [(photo["width"], photo["height"]) for photo in said["photos"]] == [(320, 240), (320, 240)]
-    plain, turned = (cv2.imread(str(tmp_path / "work/photos" / name), 0) for name in ("plain.png", "turned.jpg"))
+    assert imported["broken"] == [["empty.jpg", "is empty"], ["text.png", kinds]]
+    assert [(photo["width"], photo["height"]) for photo in imported["photos"]] == [(320, 240), (320, 240)]
+    plain, turned = (cv2.imread(str(tmp_path / "work" / name), 0) for name in ("plain.png", "turned.jpg"))
     assert np.abs(plain.astype(int) - turned).mean() < 3
 
 
 def test_what_is_upright_and_small_enough_is_copied_as_it_is(tmp_path: Path) -> None:
     paths = write_photos(tmp_path / "photos", count=1)
-    prepare_photos(str(tmp_path / "photos"), ["00.png"], str(tmp_path / "work"), {"size": 480})
-    assert (tmp_path / "work/photos/00.png").read_bytes() == paths[0].read_bytes()
+    import_photos(str(tmp_path / "photos"), ["00.png"], str(tmp_path / "work"), 480)
+    assert (tmp_path / "work/00.png").read_bytes() == paths[0].read_bytes()
 
 
 def test_names_without_white_space_stay_apart() -> None:
@@ -51,19 +51,19 @@ def test_names_that_are_no_text_are_copied_under_names_that_are(tmp_path: Path) 
     (tmp_path / "photos" / os.fsdecode(b"\xff.png")).touch()
     names = find_photos(tmp_path / "photos")
     assert json.loads(json.dumps(names)) == names
-    said = prepare_photos(str(tmp_path / "photos"), names, str(tmp_path / "work"), {"size": 480})
-    assert [(photo["name"], photo["source"]) for photo in said["photos"]] == [("caf%E9_1.png", "caf%E9 1.png")]
-    assert said["broken"] == [["%FF.png", "is empty"]]
-    assert (tmp_path / "work/photos/caf%E9_1.png").exists()
+    imported = import_photos(str(tmp_path / "photos"), names, str(tmp_path / "work"), 480)
+    assert [(photo["name"], photo["source"]) for photo in imported["photos"]] == [("caf%E9_1.png", "caf%E9 1.png")]
+    assert imported["broken"] == [["%FF.png", "is empty"]]
+    assert (tmp_path / "work/caf%E9_1.png").exists()
 
 
 def test_a_file_that_only_its_name_calls_a_jpeg_is_written_anew(tmp_path: Path) -> None:
     """COLMAP goes by the name and would leave the photo out."""
     picture = photograph(views_around(1, 320, 240)[0])
     (tmp_path / "web.jpg").write_bytes(cv2.imencode(".webp", picture)[1].tobytes())
-    said = prepare_photos(str(tmp_path), ["web.jpg"], str(tmp_path / "work"), {"size": 320})
-    assert [photo["name"] for photo in said["photos"]] == ["web.jpg"]
-    copy = tmp_path / "work/photos/web.jpg"
+    imported = import_photos(str(tmp_path), ["web.jpg"], str(tmp_path / "work"), 320)
+    assert [photo["name"] for photo in imported["photos"]] == ["web.jpg"]
+    copy = tmp_path / "work/web.jpg"
     assert copy.read_bytes()[:2] == b"\xff\xd8"
     assert np.abs(cv2.imread(str(copy), 0).astype(int) - picture).mean() < 5
 
@@ -72,7 +72,7 @@ def test_a_file_that_only_its_name_calls_a_jpeg_is_written_anew(tmp_path: Path) 
 def test_twelve_bits_in_sixteen_are_not_black(name: str, tmp_path: Path) -> None:
     picture = photograph(views_around(1, 320, 240)[0])
     cv2.imwrite(str(tmp_path / name), picture.astype(np.uint16) * 16)
-    (photo,) = prepare_photos(str(tmp_path), [name], str(tmp_path / "work"), {"size": 320})["photos"]
-    copy = cv2.imread(str(tmp_path / "work/photos" / photo["name"]), cv2.IMREAD_UNCHANGED)
+    (photo,) = import_photos(str(tmp_path), [name], str(tmp_path / "work"), 320)["photos"]
+    copy = cv2.imread(str(tmp_path / "work" / photo["name"]), cv2.IMREAD_UNCHANGED)
     assert copy.dtype == np.uint8
     assert np.abs(cv2.cvtColor(copy, cv2.COLOR_BGR2GRAY).astype(int) - picture).mean() < 3

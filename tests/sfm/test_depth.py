@@ -1,17 +1,32 @@
-"""Depth of a rendered scene whose true depth is known."""
+"""Depth of a rendered scene whose true depth is known; and when COLMAP's stereo is used instead, which needs a GPU: it is
+simulated."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 import pytest
+import torch
 
 from sdgmnet.errors import InputError
-from sdgmnet.sfm.depth import DenseOptions, choose_neighbours, estimate_depths
+from sdgmnet.sfm import depth
+from sdgmnet.sfm.depth import (
+    DenseOptions,
+    choose_neighbours,
+    colmap_has_cuda,
+    estimate_depths,
+    estimate_depths_with_colmap,
+    make_depths,
+)
+from sdgmnet.sfm.process import Step
 from sdgmnet.sfm.scene import SparseScene, save_scene, unproject
-from sdgmnet.sfm.workspace import map_path, read_map
+from sdgmnet.sfm.workspace import map_path, read_map, read_map_options
 from tests.sfm.rendered import HEIGHT, OPTIONS, WIDTH, Rendered, pixel_centres, visible, write_workspace
+
+QUICK = DenseOptions(size=60, coarsest=60, rounds=(1,))
 
 
 def seen_twice(rendered: Rendered, index: int) -> np.ndarray:
@@ -57,10 +72,9 @@ def test_started_again_it_repeats_nothing_and_ends_the_same(
     for path in lost:
         path.unlink()
     before = {path: path.stat().st_mtime_ns for path in files if path.exists()}
-    told: list[tuple[int, int, str]] = []
-    estimate_depths(again, OPTIONS, progress=lambda *step: told.append(step))
-    assert [step[0] for step in told] == list(range(1, 11))
-    assert sum("there" in step[2] for step in told) == 8
+    steps: list[tuple[str, int, int]] = []
+    estimate_depths(again, OPTIONS, on_progress=lambda *step: steps.append(step))
+    assert steps == [("depth", number, 10) for number in range(1, 11)]
     for path in files:
         assert path.read_bytes() == (workspace / path.relative_to(again)).read_bytes()
     touched = {path for path in before if path.stat().st_mtime_ns != before[path]}
@@ -73,34 +87,30 @@ def test_missing_photo_is_skipped_and_a_lonely_one_too(rendered: Rendered, tmp_p
     rows = scene.observations[scene.observations[:, 0] != 1]
     write_workspace(rendered._replace(scene=SparseScene(scene.views, scene.points, rows)), folder)
     (folder / "images" / "0.png").unlink()
-    told: list[str] = []
-    quick = DenseOptions(size=60, coarsest=60, rounds=(1,))
-    report = estimate_depths(folder, quick, progress=lambda done, total, message: told.append(message))
+    report = estimate_depths(folder, QUICK)
     assert report.made == ("2.png", "3.png", "4.png")
-    assert "0.png cannot be read" in report.skipped["0.png"]
-    assert report.skipped["1.png"] == "it sees only 0 sparse points"
-    assert "1.png skipped: it sees only 0 sparse points" in told
+    assert "0.png" in report.skipped["0.png"] and "0 sparse points" in report.skipped["1.png"]
 
 
-def test_cut_off_map_is_said(rendered: Rendered, tmp_path: Path) -> None:
-    folder, quick = tmp_path / "cut", DenseOptions(size=60, coarsest=60, rounds=(1,))
+def test_truncated_map(rendered: Rendered, tmp_path: Path) -> None:
+    folder = tmp_path / "cut"
     write_workspace(rendered, folder)
-    estimate_depths(folder, quick)
+    estimate_depths(folder, QUICK)
     path = map_path(folder, "depth", "2.png", "photometric")
     path.write_bytes(path.read_bytes()[:-4])
     map_path(folder, "depth", "2.png", "geometric").unlink()
-    with pytest.raises(InputError, match="2.png.photometric.bin .* cut off or damaged"):
-        estimate_depths(folder, quick)
+    with pytest.raises(InputError, match=r"2\.png\.photometric\.bin"):
+        estimate_depths(folder, QUICK)
 
 
-def test_too_little_is_said(rendered: Rendered, tmp_path: Path) -> None:
+def test_too_few_photos(rendered: Rendered, tmp_path: Path) -> None:
     seen = rendered.scene.observations
     alone = rendered.scene._replace(views=rendered.scene.views[:1], observations=seen[seen[:, 0] == 0])
     save_scene(alone, tmp_path / "scene.npz")
-    with pytest.raises(InputError, match="holds 1 photo: depth needs at least two"):
+    with pytest.raises(InputError, match="1 photo"):
         estimate_depths(tmp_path)
     save_scene(rendered.scene, tmp_path / "scene.npz")
-    with pytest.raises(InputError, match=r"No photo of .* got a depth map; the first: .*0.png cannot .* remove it\.$"):
+    with pytest.raises(InputError, match=r"0\.png"):
         estimate_depths(tmp_path)
 
 
@@ -149,3 +159,59 @@ def test_photos_of_other_sizes_fit_together(rendered: Rendered, tmp_path: Path) 
     true = cv2.resize(rendered.depths[1], depths.shape[::-1], interpolation=cv2.INTER_NEAREST)
     assert (np.abs(depths / true - 1)[depths > 0] < 0.02).mean() > 0.9
     assert (depths > 0).mean() > 0.6
+
+
+def simulate(monkeypatch: pytest.MonkeyPatch, *, built: bool, gpu: bool) -> list[str]:
+    """A pycolmap and a machine with CUDA or without; returns the names of the steps that are run from now on."""
+    steps: list[str] = []
+
+    def run_in_process(function: Callable[..., Any], log: Path, **arguments: Any) -> Step:
+        steps.append(function.__name__)
+        return Step(built, 0)
+
+    monkeypatch.setattr(depth, "run_in_process", run_in_process)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    return steps
+
+
+def test_colmap_without_cuda(tmp_path: Path) -> None:
+    pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install 'sdgmnet[sfm]'")
+    if colmap_has_cuda(tmp_path):
+        pytest.skip("this pycolmap has CUDA")
+    with pytest.raises(InputError, match="CUDA"):
+        estimate_depths_with_colmap(tmp_path)
+
+
+@pytest.mark.parametrize(("built", "gpu"), [(True, True), (True, False), (False, True), (False, False)])
+def test_colmap_is_used_with_cuda_and_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, rendered: Rendered, tmp_path: Path, built: bool, gpu: bool
+) -> None:
+    write_workspace(rendered, tmp_path / "space")
+    steps, ours = simulate(monkeypatch, built=built, gpu=gpu), []
+    monkeypatch.setattr(depth, "estimate_depths", lambda *_, remake, **__: ours.append(remake))
+    maker = make_depths(tmp_path / "space", QUICK, remake=True)
+    assert maker == ("colmap" if built and gpu else "sdgmnet")
+    assert ours == ([] if maker == "colmap" else [True])
+    if maker == "colmap":
+        assert steps[-1] == "patch_match"
+        made_with = read_map_options(tmp_path / "space")
+        assert made_with is not None and (made_with["maker"], made_with["size"]) == ("colmap", 60)
+    else:
+        assert steps == (["has_cuda"] if gpu else [])  # no process is started without a GPU
+
+
+def test_maps_of_the_two_makers_never_mix(
+    monkeypatch: pytest.MonkeyPatch, rendered: Rendered, workspace: Path, tmp_path: Path
+) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    shutil.copytree(workspace, ours)
+    write_workspace(rendered, theirs)
+    simulate(monkeypatch, built=True, gpu=True)
+    with pytest.raises(InputError, match="another maker"):
+        estimate_depths_with_colmap(ours, OPTIONS)
+    assert map_path(ours, "depth", "0.png", "geometric").exists()
+    estimate_depths_with_colmap(ours, OPTIONS, remake=True)
+    assert not list((ours / "stereo").rglob("*.bin"))
+    estimate_depths_with_colmap(theirs, QUICK)
+    with pytest.raises(InputError, match="another maker"):
+        estimate_depths(theirs, QUICK)
