@@ -14,6 +14,12 @@ class Published(NamedTuple):
     reprojection_error: float
     dense: str  # by COLMAP's PatchMatch on a GPU, another engine than ours
 
+    def cells(self) -> dict[str, str]:
+        """By column of the benchmark's table."""
+        errors = {"track": f"{self.track_length:.2f}", "error px": f"{self.reprojection_error:.2f}"}
+        figures = {"registered": str(self.registered), "points": self.points, "dense, published": self.dense}
+        return {"descriptor": self.label, **figures, **errors}
+
 
 # Set -> number of photos, rows. Sets are recognised by the letters of their name and their number of photos.
 ROWS = {

@@ -18,29 +18,15 @@ from sdgmnet.benchmarks.published import published
 from sdgmnet.benchmarks.relative_pose import pose_error
 from sdgmnet.descriptors import Descriptor, describe, descriptor_fingerprint, load_descriptor, split_label
 from sdgmnet.errors import InputError
+from sdgmnet.features import eth
 from sdgmnet.features.describe import Features, find_keypoints
-from sdgmnet.features.eth import (
-    matches_path,
-    read_descriptors,
-    read_keypoints,
-    read_matches,
-    write_descriptors,
-    write_keypoints,
-    write_matches,
-)
 from sdgmnet.features.h5 import read_features
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.metrics import pose_auc
 from sdgmnet.report import OnProgress, no_progress
-from sdgmnet.sfm import database as colmap_database
-from sdgmnet.sfm.feature_sources import (
-    ColmapSift,
-    DescribedPhotos,
-    FeatureSource,
-    ReconstructOptions,
-    detect_sift,
-)
+from sdgmnet.sfm.database import image_ids, open_database, read_matches
+from sdgmnet.sfm.feature_sources import ColmapSift, DescribedPhotos, FeatureSource, ReconstructOptions, detect_sift
 from sdgmnet.sfm.fusion import DENSE_SIZE, densify
 from sdgmnet.sfm.pairs import PairSelection
 from sdgmnet.sfm.photo_import import ImportedPhotos, read_imported
@@ -177,36 +163,31 @@ def feature_source(
         return ColmapSift({"descriptor": "COLMAP's SIFT and matching, by its defaults"})
     keypoints = detect_keypoints(photos, out, options, on_progress)
     described = {"descriptor": entry.fingerprint, "detected": _detection(photos, options)}
-    descriptor = entry.descriptor
-    if descriptor is not None:
-
-        def describe_photo(name: str, path: Path) -> Features:
-            gray, found = read_gray(path, exif_orientation=False), read_keypoints(keypoints / f"{name}.bin")
-            return describe(gray, found, descriptor=descriptor, size=None)
-
-        return DescribedPhotos(describe_photo, described)
-    files = _files_of(entry, photos)
-
-    def read_described(name: str, path: Path) -> Features:
-        gray, found = read_gray(path, exif_orientation=False), read_keypoints(keypoints / f"{name}.bin")
-        descriptors = read_descriptors(files / "descriptors" / f"{name}.bin")
-        if len(descriptors) != len(found.xy):
-            raise InputError(
-                f"{files}/descriptors/{name}.bin holds {len(descriptors)} descriptors, but {keypoints}/{name}.bin "
-                f"{len(found.xy)} keypoints: every descriptor describes the same keypoints."
-            )
-        return Features(found, descriptors, (gray.shape[1], gray.shape[0]))
-
-    described |= {name: digest_of(files / name) for name in ("descriptors", "matches")}
-    return DescribedPhotos(read_described, described, partial(read_matches, files / "matches"))
-
-
-def _files_of(entry: Entry, photos: PhotoSet) -> Path:
+    if entry.descriptor is not None:
+        return DescribedPhotos(partial(_describe_photo, keypoints, entry.descriptor), described)
     assert entry.files is not None
-    for folder in (entry.files / photos.name, entry.files):
-        if (folder / "descriptors").is_dir():
-            return folder
-    raise InputError(f"{entry.files} holds no {photos.name}/descriptors.")
+    folders = [folder for folder in (entry.files / photos.name, entry.files) if (folder / "descriptors").is_dir()]
+    if not folders:
+        raise InputError(f"{entry.files} holds no {photos.name}/descriptors.")
+    described |= {name: digest_of(folders[0] / name) for name in ("descriptors", "matches")}
+    given_matches = partial(eth.read_matches, folders[0] / "matches")
+    return DescribedPhotos(partial(_read_described, keypoints, folders[0] / "descriptors"), described, given_matches)
+
+
+def _describe_photo(keypoints: Path, descriptor: Descriptor, name: str, path: Path) -> Features:
+    gray, found = read_gray(path, exif_orientation=False), eth.read_keypoints(keypoints / f"{name}.bin")
+    return describe(gray, found, descriptor=descriptor, size=None)
+
+
+def _read_described(keypoints: Path, descriptors: Path, name: str, path: Path) -> Features:
+    height, width = read_gray(path, exif_orientation=False).shape
+    found, described = eth.read_keypoints(keypoints / f"{name}.bin"), eth.read_descriptors(descriptors / f"{name}.bin")
+    if len(described) != len(found.xy):
+        raise InputError(
+            f"{descriptors}/{name}.bin holds {len(described)} descriptors, but {keypoints}/{name}.bin {len(found.xy)} "
+            "keypoints: every descriptor describes the same keypoints."
+        )
+    return Features(found, described, (width, height))
 
 
 def _detection(photos: PhotoSet, options: BenchmarkOptions) -> dict[str, Any]:
@@ -237,7 +218,7 @@ def detect_keypoints(photos: PhotoSet, out: Path, options: BenchmarkOptions, on_
     for start in range(0, len(missing), at_once):
         on_progress("keypoints", total - len(missing) + start, total)
         for name, found in _detect(photos.images, missing[start : start + at_once], detection, options.threads):
-            write_keypoints(folder / f"{name}.bin", found)
+            eth.write_keypoints(folder / f"{name}.bin", found)
     on_progress("keypoints", total, total)
     return folder
 
@@ -264,8 +245,8 @@ def relative_poses(workspace: Workspace, truth: Path) -> dict[str, Any]:
     view_of = {photo["name"]: views[photo["source"]] for photo in imported["photos"] if photo["source"] in views}
     xy = {name: read_features(workspace.features, name).keypoints.xy for name in view_of}
     errors = []
-    with colmap_database.open_database(workspace.database) as database:
-        for first, second, pairs in colmap_database.read_matches(database, colmap_database.image_ids(database)):
+    with open_database(workspace.database) as database:
+        for first, second, pairs in read_matches(database, image_ids(database)):
             if first in xy and second in xy:
                 matching = xy[first][pairs[:, 0]], xy[second][pairs[:, 1]]
                 errors.append(pose_error(view_of[first], view_of[second], matching))
@@ -294,16 +275,16 @@ def write_exchange(workspace: Workspace) -> None:
     """descriptors/NAME.bin and matches/A---B.bin; files that exist are kept."""
     imported = read_imported(workspace.records / IMPORTED)
     source_of = {photo["name"]: photo["source"] for photo in imported["photos"]}
-    with colmap_database.open_database(workspace.database) as database:
-        ids = colmap_database.image_ids(database)
+    with open_database(workspace.database) as database:
+        ids = image_ids(database)
         for name in ids:
             path = workspace.folder / "descriptors" / f"{source_of[name]}.bin"
             if not path.exists():
-                write_descriptors(path, read_features(workspace.features, name).descriptors)
-        for first, second, pairs in colmap_database.read_matches(database, ids):
+                eth.write_descriptors(path, read_features(workspace.features, name).descriptors)
+        for first, second, pairs in read_matches(database, ids):
             names = source_of[first], source_of[second]
-            if not matches_path(workspace.folder / "matches", *names).exists():
-                write_matches(workspace.folder / "matches", *names, pairs)
+            if not eth.matches_path(workspace.folder / "matches", *names).exists():
+                eth.write_matches(workspace.folder / "matches", *names, pairs)
 
 
 def title(options: BenchmarkOptions) -> str:
@@ -322,25 +303,14 @@ def table(rows: Sequence[Row], failed: Sequence[dict[str, str]] = ()) -> tuple[l
     header += ["inlier pairs", "inlier matches", "keypoints"]
     header += [f"dense, engine {engine}" for engine in engines] + ["dense, published"] * bool(engines)
     header += [f"AUC@{angle}" for angle in ANGLES] * poses
-    body = []
+    body: list[dict[str, str]] = []
     for name in dict.fromkeys(row["set"] for row in (*rows, *failed)):
         of_set = [row for row in rows if row["set"] == name]
         body += [_cells(row) for row in of_set]
         body += [
             {"set": name, "descriptor": one["label"], "registered": "no model"} for one in failed if one["set"] == name
         ]
-        body += [
-            {
-                "set": name,
-                "descriptor": one.label,
-                "registered": str(one.registered),
-                "points": one.points,
-                "track": f"{one.track_length:.2f}",
-                "error px": f"{one.reprojection_error:.2f}",
-                "dense, published": one.dense,
-            }
-            for one in (published(name, of_set[0]["photos"]) if of_set else ())
-        ]
+        body += [{"set": name, **one.cells()} for one in (published(name, of_set[0]["photos"]) if of_set else ())]
     return header, [[cells.get(column, "") for column in header] for cells in body]
 
 

@@ -17,11 +17,7 @@ from sdgmnet.sfm.scene import View, load_scene, project
 from sdgmnet.sfm.workspace import Workspace
 from sdgmnet.storage import new_file, read_bytes, write_text
 
-PLY_TYPES = {
-    "float": "<f4", "float32": "<f4", "double": "<f8", "float64": "<f8", "uchar": "u1", "uint8": "u1", "char": "i1",
-    "int8": "i1", "short": "<i2", "int16": "<i2", "ushort": "<u2", "uint16": "<u2", "int": "<i4", "int32": "<i4",
-    "uint": "<u4", "uint32": "<u4",
-}  # fmt: skip
+PLY_TYPES = {"float": "<f4", "double": "<f8", "uchar": "u1", "int": "<i4", "uint": "<u4"}
 COLOURS, NORMALS = ("red", "green", "blue"), ("nx", "ny", "nz")
 MAX_SPLAT = 8  # pixels to each side: a point close to the camera should not cover the image
 

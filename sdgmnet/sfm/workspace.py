@@ -5,7 +5,6 @@ Both are laid out as COLMAP does it, so that its GUI, hloc and splatting tools o
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,49 +22,20 @@ Maker = Literal["sdgmnet", "colmap"]
 METHODS: dict[Maker, int] = {"sdgmnet": 1, "colmap": 1}  # increased when the same options would give other maps
 
 
-@dataclass(frozen=True)
 class Workspace:
     """Paths of a reconstruction."""
 
-    folder: Path
-
-    @property
-    def images(self) -> Path:
-        return self.folder / "images"
-
-    @property
-    def features(self) -> Path:
-        return self.folder / "features.h5"
-
-    @property
-    def database(self) -> Path:
-        return self.folder / "database.db"
-
-    @property
-    def sparse(self) -> Path:
-        return self.folder / "sparse"
-
-    @property
-    def dense(self) -> Path:
-        return self.folder / "dense"
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "log.txt"
-
-    @property
-    def records(self) -> Path:
-        """What finished stages wrote down for the next start."""
-        return self.folder / RECORDS
-
-    @property
-    def scene(self) -> Path:
-        """Cameras and points of the largest model, without lens distortion."""
-        return self.records / "scene.npz"
-
-    @property
-    def timer(self) -> PersistentStageTimer:
-        return PersistentStageTimer(self.records / "seconds.json")
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.images = folder / "images"
+        self.features = folder / "features.h5"
+        self.database = folder / "database.db"
+        self.sparse = folder / "sparse"
+        self.dense = folder / "dense"
+        self.log = folder / "log.txt"
+        self.records = folder / RECORDS  # what finished stages wrote down for the next start
+        self.scene = self.records / "scene.npz"  # cameras and points of the largest model, without lens distortion
+        self.timer = PersistentStageTimer(self.records / "seconds.json")
 
     def run(
         self, stage: str, function: Callable[..., Any], *, watch: Callable[[], None] | None = None, **arguments: Any
