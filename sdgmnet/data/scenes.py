@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sdgmnet.errors import InputError
-from sdgmnet.features.images import find_photos, plain_name
-from sdgmnet.storage import read_bytes
+from sdgmnet.features.images import find_photos, photo_digests, plain_name
 
 
 class Scene(NamedTuple):
@@ -18,13 +17,7 @@ class Scene(NamedTuple):
 
     def digests(self) -> list[list[str]]:
         """Name and SHA-1 of each photo. A photo that cannot be read is reported by the step that needs it."""
-        found = []
-        for name in self.photos:
-            try:
-                found.append([name, hashlib.sha1(read_bytes(self.folder / name)).hexdigest()])
-            except OSError as error:
-                found.append([name, f"cannot be read: {error.strerror}"])
-        return found
+        return photo_digests(self.folder, self.photos)
 
 
 class Failure(NamedTuple):

@@ -1,8 +1,9 @@
 """Image files -> arrays, one way for all: eight bits, EXIF orientation applied; and the images below a folder."""
 
+import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +11,7 @@ import cv2
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.storage import read_bytes
+from sdgmnet.storage import read_bytes, require_plain
 
 # HEIC is not read: listed so that it is reported instead of passed over.
 IMAGE_SUFFIXES = {".bmp", ".heic", ".heif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
@@ -42,6 +43,19 @@ def find_photos(folder: Path, without: Iterable[Path] = ()) -> list[str]:
             found += [path.relative_to(folder).as_posix() for path in paths if path.suffix.lower() in IMAGE_SUFFIXES]
         visited.add(real)
     return sorted(found)
+
+
+def photo_digests(folder: Path, names: Sequence[str]) -> list[list[str]]:
+    """Name and SHA-1 of each photo, or why it cannot be read."""
+    found = []
+    for name in names:
+        try:
+            require_plain(folder / name)
+            with (folder / name).open("rb") as file:
+                found.append([name, hashlib.file_digest(file, "sha1").hexdigest()])
+        except OSError as error:
+            found.append([name, f"cannot be read: {error.strerror}"])
+    return found
 
 
 def plain_name(name: str) -> str:

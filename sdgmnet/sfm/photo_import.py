@@ -1,6 +1,5 @@
 """Photos as people keep them -> copies for COLMAP: upright, at most a given size, with names that its pair lists can hold."""
 
-import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import UnreadableImage, decode, limit_size, plain_name, read_uint8
-from sdgmnet.storage import new_folder, read_record, require_plain, stays_below
+from sdgmnet.storage import new_folder, read_record, stays_below
 
 COPIED_FORMATS = {".jpg", ".jpeg", ".png"}
 JPEG_QUALITY = 97
@@ -42,19 +41,6 @@ def read_imported(record: Path) -> ImportedPhotos:
     if not all(stays_below(photo["name"]) and stays_below(photo["source"]) for photo in imported["photos"]):
         raise InputError(f"{record} names photos outside of its folder: remove it.")
     return imported
-
-
-def photo_digests(folder: Path, names: Sequence[str]) -> list[list[str]]:
-    """Name and SHA-1 of each photo, or why it cannot be read."""
-    found = []
-    for name in names:
-        try:
-            require_plain(folder / name)
-            with (folder / name).open("rb") as file:
-                found.append([name, hashlib.file_digest(file, "sha1").hexdigest()])
-        except OSError as error:
-            found.append([name, f"cannot be read: {error.strerror}"])
-    return found
 
 
 def import_photos(folder: str, names: Sequence[str], target: str, max_size: int | None) -> ImportedPhotos:

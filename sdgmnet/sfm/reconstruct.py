@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.features.images import plain_name
+from sdgmnet.features.images import photo_digests, plain_name
 from sdgmnet.report import OnProgress, no_progress
 from sdgmnet.sfm import colmap_steps, photo_import
 from sdgmnet.sfm.database import (
@@ -27,7 +27,7 @@ from sdgmnet.sfm.database import (
 )
 from sdgmnet.sfm.feature_sources import FeatureSource, ReconstructOptions, Run
 from sdgmnet.sfm.pairs import Pair, PairSelection
-from sdgmnet.sfm.photo_import import ImportedPhotos, photo_digests, read_imported
+from sdgmnet.sfm.photo_import import ImportedPhotos, read_imported
 from sdgmnet.sfm.workspace import INPUTS, Workspace
 from sdgmnet.storage import read_record, require_same_inputs, write_json
 from sdgmnet.version import __version__

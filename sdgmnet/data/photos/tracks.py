@@ -25,7 +25,7 @@ from sdgmnet.features.keypoints import Keypoints, concatenate, detect
 from sdgmnet.features.patches import inside
 from sdgmnet.report import OnProgress, no_progress
 from sdgmnet.sfm.scene import SparseScene, load_scene
-from sdgmnet.sfm.workspace import map_path, read_map_options, read_map
+from sdgmnet.sfm.workspace import map_path, read_map, read_map_options
 from sdgmnet.storage import new_file, read_arrays
 
 MAPS_IN_MEMORY = 64  # depth maps, 2 MB each at 800 px
