@@ -92,12 +92,13 @@ def test_finished_stages_are_not_repeated_and_the_bits_are_the_same(work: Path, 
 
 
 def test_photos_that_do_not_overlap_and_too_few(tmp_path: Path) -> None:
+    write_photos(tmp_path / "one", count=1)
+    (tmp_path / "five").mkdir()
     for seed in range(5):
-        write_photos(tmp_path / "one", count=1)
-        cv2.imwrite(str(tmp_path / f"{seed}.png"), photograph(views_around(1, 240, 180)[0], seed=seed + 10))
-    for folder, shown in ((tmp_path, "5 photos"), (tmp_path / "one", "at least 5")):
+        cv2.imwrite(str(tmp_path / f"five/{seed}.png"), photograph(views_around(1, 240, 180)[0], seed=seed + 10))
+    for name, shown in (("five", "5 photos"), ("one", "at least 5")):
         with pytest.raises(InputError, match=shown):
-            reconstruct(folder, tmp_path / f"work{shown[0]}")
+            reconstruct(tmp_path / name, tmp_path / f"work {name}")
 
 
 def test_cameras_are_shared_by_size_folder_and_focal_length() -> None:
