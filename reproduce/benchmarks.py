@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import cv2
-import torch
 import tyro
 from tyro.conf import Positional, arg
 
@@ -22,11 +20,11 @@ from sdgmnet.benchmarks.published import published
 from sdgmnet.benchmarks.reconstruction import COLMAP, BenchmarkOptions, Detector
 from sdgmnet.data.hpatches.tasks import PAIRS
 from sdgmnet.descriptors import COMPARED, descriptor_fingerprint, load_descriptors, split_label
+from sdgmnet.engine import use_threads
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import IMAGE_SUFFIXES
 from sdgmnet.plots import draw_fig4, draw_fig5, draw_reconstruction, image_pair, method_of
 from sdgmnet.report import Flag, Section, print_aside, progress_bars, sections_markdown
-from sdgmnet.sfm.reconstruct import NoModel
 from sdgmnet.storage import read_json, reason_of, write_json, write_text
 
 Table = tuple[list[str], list[list[str]]]
@@ -344,21 +342,13 @@ def run_reconstruction(
     arguments: Table5Arguments, options: dict[str, Any], root: Path
 ) -> tuple[Results, Sequence[Section]]:
     settings = BenchmarkOptions(**options)
-    torch.set_num_threads(arguments.threads)
-    cv2.setNumThreads(arguments.threads)
+    use_threads(arguments.threads)
     entries = reconstruction.parse_entries(arguments.descriptors)
-    sets = [one for one in read_photo_sets(root, without=[arguments.out]) if one.name in (arguments.sets or [one.name])]
-    rows: list[dict[str, Any]] = []
-    failed: list[dict[str, str]] = []
-    for photos in sets:
-        for entry in entries:
-            print_aside(f"{photos.name}, {entry.label}")
-            try:
-                with progress_bars() as on_progress:
-                    rows.append(reconstruction.run(entry, photos, arguments.out, settings, on_progress))
-            except NoModel as error:
-                failed.append({"set": photos.name, "label": entry.label, "reason": str(error)})
-                print_aside(f"{photos.name}, {entry.label}: {error}")
+    sets = read_photo_sets(root, without=[arguments.out], names=arguments.sets)
+    with progress_bars() as on_progress:
+        rows, failed = reconstruction.run(entries, sets, arguments.out, settings, on_progress)
+    for one in failed:
+        print_aside(f"{one['set']}, {one['label']}: {one['reason']}")
     if not rows:
         raise InputError("no descriptor gave a model; see the reasons above.")
     results = {"options": asdict(settings), "rows": rows, "failed": failed}
