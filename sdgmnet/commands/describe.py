@@ -58,25 +58,27 @@ class DescribeArguments:
 
 def main(words: list[str]) -> None:
     arguments = tyro.cli(DescribeArguments, prog="sdgmnet describe", args=words)
-    with open_world() as world, progress_bars(quiet=not world.is_rank_zero) as on_progress:
-        if any(is_patchset(place) for place in arguments.images):
-            describe_patchset(arguments, world, on_progress)
-            return
-        options, images = world.on_all_ranks(lambda: check(arguments))
-        descriptor = world.on_all_ranks(lambda: load_descriptor(arguments.descriptor))
-        keypoints, overwrite = arguments.keypoints, arguments.overwrite
-        outcome = describe_images(
-            arguments.out,
-            images,
-            descriptor,
-            options,
-            keypoints=keypoints,
-            overwrite=overwrite,
-            world=world,
-            on_progress=on_progress,
-        )
-    if world.is_rank_zero:
-        print(outcome.summary)
+    has_patchset = any(is_patchset(place) for place in arguments.images)
+    with open_world() as world:
+        with progress_bars(quiet=not world.is_rank_zero) as on_progress:
+            summary = (describe_patchset if has_patchset else describe_all)(arguments, world, on_progress)
+        if world.is_rank_zero:
+            print(summary)
+
+
+def describe_all(arguments: DescribeArguments, world: World, on_progress: OnProgress) -> str:
+    options, images = world.on_all_ranks(lambda: check(arguments))
+    outcome = describe_images(
+        arguments.out,
+        images,
+        world.on_all_ranks(lambda: load_descriptor(arguments.descriptor)),
+        options,
+        keypoints=arguments.keypoints,
+        overwrite=arguments.overwrite,
+        world=world,
+        on_progress=on_progress,
+    )
+    return outcome.summary
 
 
 def check(arguments: DescribeArguments) -> tuple[DescribeOptions, dict[str, Path]]:
@@ -86,15 +88,13 @@ def check(arguments: DescribeArguments) -> tuple[DescribeOptions, dict[str, Path
     return options, find_images(arguments.images)
 
 
-def describe_patchset(arguments: DescribeArguments, world: World, on_progress: OnProgress) -> None:
+def describe_patchset(arguments: DescribeArguments, world: World, on_progress: OnProgress) -> str:
     began = time.perf_counter()
     patchset, descriptor = world.on_all_ranks(
         lambda: (check_patchset(arguments), load_descriptor(arguments.descriptor))
     )
     describe_into_npy(arguments.out, patchset.patches, descriptor, world=world, on_progress=on_progress)
-    if world.is_rank_zero:
-        seconds = time.perf_counter() - began
-        print(f"{arguments.out}: {len(patchset)} patches described ({seconds:.1f} s).")
+    return f"{arguments.out}: {len(patchset)} patches described ({time.perf_counter() - began:.1f} s)."
 
 
 def check_patchset(arguments: DescribeArguments) -> PatchSet:

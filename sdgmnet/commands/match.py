@@ -173,11 +173,12 @@ def match_folder(arguments: MatchArguments, options: MatchOptions) -> None:
             given,
             on_progress=on_progress,
         )
-        if described.summary:
-            print(described.summary)
-        pairs = [pair for pair in pairs if described.names.issuperset(pair)]
-        if not pairs:
-            raise InputError(f"{arguments.images[0]} does not hold two images to match.")
+    if described.summary:
+        print(described.summary)
+    pairs = [pair for pair in pairs if described.names.issuperset(pair)]
+    if not pairs:
+        raise InputError(f"{arguments.images[0]} does not hold two images to match.")
+    with progress_bars() as on_progress:
         overwrite = arguments.overwrite
         outcome = match_pairs(arguments.out, features, pairs, options, overwrite=overwrite, on_progress=on_progress)
     print(outcome.summary)
