@@ -19,7 +19,7 @@ class Matches(NamedTuple):
     distance: np.ndarray  # (M,) float32, Euclidean
     ratio: (
         np.ndarray
-    )  # (M,) float32: distance to the nearest over distance to the second nearest; 1 where there is none
+    )  # (M,) float32: distance to the nearest over distance to the second nearest; 1 if it has no second nearest
 
 
 def match(

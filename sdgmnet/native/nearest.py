@@ -25,7 +25,7 @@ TIE = 1e-12  # of the squared lengths: squared distances that float64 products c
 
 
 class Neighbours(NamedTuple):
-    """Indices, -1 where there is none; the lowest of those at the same distance."""
+    """Indices, -1 where nothing was found; the lowest of those at the same distance."""
 
     nearest: np.ndarray  # (N,) int64: row of b nearest to each row of a
     second: np.ndarray  # (N,) int64: second nearest row of b

@@ -130,7 +130,7 @@ def test_the_gradient_without_gathering_differs() -> None:
 
 
 def within_a_group() -> dict[str, Any] | str:
-    """Ranks 1 and 2 of three train together, as ranks 0 and 1 of their group; rank 0 is none of them."""
+    """Ranks 1 and 2 of three train together, as ranks 0 and 1 of their group; rank 0 is not in it."""
     group = dist.new_group([1, 2])
     loss = SDGMLoss(decay=0.9, group=group)
     rank = dist.get_rank()
