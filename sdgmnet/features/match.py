@@ -17,9 +17,7 @@ class Matches(NamedTuple):
 
     pairs: np.ndarray  # (M, 2) int64: index in the first image, index in the second
     distance: np.ndarray  # (M,) float32, Euclidean
-    ratio: (
-        np.ndarray
-    )  # (M,) float32: distance to the nearest over distance to the second nearest; 1 if it has no second nearest
+    ratio: np.ndarray  # (M,) float32: distance over that of the second nearest; 1 if there is only one descriptor
 
 
 def match(
