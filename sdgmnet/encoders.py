@@ -249,9 +249,8 @@ class TFeat(Encoder):
         self.features = nn.Sequential(
             nn.InstanceNorm2d(1), nn.Conv2d(1, 32, 7), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 6), nn.Tanh()
         )
-        self.descr = nn.Sequential(
-            nn.Linear(64 * 8 * 8, self.descriptor_size), nn.Tanh()
-        )  # named as in published files
+        # Named as in the published files.
+        self.descr = nn.Sequential(nn.Linear(64 * 8 * 8, self.descriptor_size), nn.Tanh())
 
     def trunk(self, patches: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """(B, 1, 32, 32) -> descriptors (B, 128), and the maps (B, 32, 26, 26) of the first convolution."""

@@ -136,9 +136,8 @@ def exponential_of_nearness(theta_neg: Tensor) -> Tensor:
 
 
 def sface_positive(theta_pos: Tensor) -> Tensor:
-    return torch.sigmoid(80 * (theta_pos - 0.8)) * torch.sin(
-        theta_pos
-    )  # sin: SFace modulates the gradient of the cosine
+    """SFace modulates the gradient of the cosine, whose norm is sin θ."""
+    return torch.sigmoid(80 * (theta_pos - 0.8)) * torch.sin(theta_pos)
 
 
 def sface_negative(theta_neg: Tensor) -> Tensor:
