@@ -200,7 +200,7 @@ def test_tar_archives_are_not_unpacked_at_all(tmp_path: Path) -> None:
         entry = tarfile.TarInfo("../escaped.txt")
         entry.size = 1
         archive.addfile(entry, io.BytesIO(b"x"))
-    with pytest.raises(InputError, match="not a whole zip"):
+    with pytest.raises(InputError, match="zip"):
         unpack_zip(tmp_path / "a.zip", tmp_path / "out")
     assert not list(tmp_path.rglob("*escaped*"))
 

@@ -142,7 +142,7 @@ def test_packings_without_bounds_are_refused_unseen(
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("keypoints.npy", bytes(1000))
     monkeypatch.setattr(zipfile.ZipExtFile, "read", lambda *_: pytest.fail("it was unpacked"))
-    with pytest.raises(InputError, match="packed"):
+    with pytest.raises(InputError, match=r"a\.npz"):
         read(path)
     assert not (tmp_path / "out").exists()
 
@@ -240,7 +240,7 @@ def test_sets_whose_name_leads_to_another_folder(name: str, tmp_path: Path) -> N
     make_patchset(tmp_path)
     card = read_json(tmp_path / "set/set.json")
     write_json(tmp_path / "set/set.json", card | {"name": name})
-    with pytest.raises(InputError, match="no name that a file could have"):
+    with pytest.raises(InputError, match="set.json"):
         PatchSet.open(tmp_path / "set")
 
 
