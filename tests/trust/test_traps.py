@@ -297,7 +297,7 @@ def test_lock_that_is_a_link(tmp_path: Path) -> None:
 
 
 def test_no_memory_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def hungry(words: list[str]) -> int:
+    def hungry(*_: object) -> int:
         raise MemoryError("Unable to allocate 8 TiB")
 
     monkeypatch.setattr("sdgmnet.cli.dispatch", hungry)
