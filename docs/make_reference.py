@@ -138,11 +138,5 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    if page.file.src_uri != "decisions/index.md":
-        return markdown
-    return markdown + "\n".join(f"- [{title_of(one)}]({one.name})" for one in decisions()) + "\n"
-
-
 if __name__ == "__main__":
     print(command_line())

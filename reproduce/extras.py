@@ -86,7 +86,7 @@ class Factors(NamedTuple):
 
 
 def read_factors(epochs: Sequence[dict[str, Any]], source: str) -> Factors:
-    """f(t) = P_t / E_t[P] (PROTOCOLS.md 2.1): mean power of the epoch's batches over the running power at its end."""
+    """f(t) = P_t / E_t[P] (docs/protocols.md 2.1): mean power of the epoch's batches over the running power at its end."""
     names = ("power_pos", "power_neg", "running_power_pos", "running_power_neg")
     if not epochs or any(name not in epochs[0] for name in names):
         raise InputError(f"{source} has no powers: only runs with SDGM's loss have an equivalent learning rate.")

@@ -12,7 +12,7 @@ class Printed(NamedTuple):
     mean: float  # as printed
 
 
-# Table 1 (PROTOCOLS.md 1.8). L2Net's cells give a mean of 2.14 (2.23 if the last is 1.71); see TABLE1_NOTE.
+# Table 1 (docs/protocols.md 1.8). L2Net's cells give a mean of 2.14 (2.23 if the last is 1.71); see TABLE1_NOTE.
 TABLE1 = {
     "sift": Printed((29.84, 29.84, 22.53, 22.53, 27.29, 27.29), 26.55),
     "tfeat": Printed((7.39, 10.13, 3.06, 3.80, 8.06, 7.24), 6.64),
@@ -33,13 +33,13 @@ TABLE1_NOTE = (
 # Section V-A: ten trainings, the ten best checkpoints of each; mean and std by TABLE1_COLUMNS, then of the mean.
 REPRODUCIBILITY = ((0.86, 0.04), (1.55, 0.14), (0.29, 0.02), (0.51, 0.05), (0.88, 0.08), (0.80, 0.06), (0.82, 0.06))
 
-# Section V-D prints [1.02, 0.94, 1.00, 0.95] without names; this assignment follows from the definitions (PROTOCOLS.md 2.5).
+# Section V-D prints [1.02, 0.94, 1.00, 0.95] without names; this order follows from the definitions (docs/protocols.md 2.5).
 POWER_RATIOS = {"l2": 1.02, "s": 0.94, "theta": 1.00, "af": 0.95}
 
 MARGIN_SHARE = (0.7, 0.3)  # Section V-B: fewer than 30 % of the triplets with m = 0.7
 
-# HPatches (PROTOCOLS.md 5.7). The paper's Fig. 4 prints no numbers; its text states differences on split a. The known absolute
-# values are of the full set.
+# HPatches (docs/protocols.md 5.7). The paper's Fig. 4 prints no numbers; its text states differences on split a. The known
+# absolute values are of the full set.
 HPATCHES_ARTICLE = {  # mAP in %: verification, matching, retrieval
     "sift": ("65.12", "25.47", "31.98"),
     "rootsift": ("58.53", "27.22", "33.56"),
@@ -121,5 +121,5 @@ AUTHORS = (
         (304.22, 301.45, 299.15, 297.85, 296.54),
     ),
 )
-# Mean and std of θ⁺, θ⁻, θʳ in the authors' last epoch on Liberty (PROTOCOLS.md 2.4).
+# Mean and std of θ⁺, θ⁻, θʳ in the authors' last epoch on Liberty (docs/protocols.md 2.4).
 LAST_MOMENTS = np.array([[0.827, 0.202], [1.170, 0.081], [-0.343, 0.218]])

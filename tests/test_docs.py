@@ -113,6 +113,29 @@ def test_every_image_is_shown() -> None:
     assert there == shown
 
 
+def test_every_decision_is_listed() -> None:
+    index = (REPOSITORY / "docs/decisions/index.md").read_text(encoding="utf-8")
+    for one in reference().decisions():
+        assert f"- [{reference().title_of(one)}]({one.name})" in index
+
+
+CITED = re.compile(r"docs/[\w/]+\.md(?: \d(?:\.\d)?(?:,? (?:and )?\d(?:\.\d)?)*)?")
+
+
+def test_pages_cited_in_sources_exist() -> None:
+    """`docs/protocols.md 1.8, 2.5` in a docstring: the page, and sections of these numbers."""
+    folders = [
+        path for name in ("sdgmnet", "reproduce", "bench", "tests") for path in (REPOSITORY / name).rglob("*.py")
+    ]
+    for source in folders:
+        for citation in CITED.findall(source.read_text(encoding="utf-8")):
+            name, *sections = citation.replace(",", "").replace(" and", "").split()
+            text = (REPOSITORY / name).read_text(encoding="utf-8") if name not in GENERATED else ""
+            assert name in GENERATED or all(
+                re.search(rf"^##+ {re.escape(one)} ", text, re.MULTILINE) for one in sections
+            ), f"{source}: {citation}"
+
+
 def test_the_reference_has_every_command() -> None:
     text = reference().command_line()
     assert all(f"\n### {command}\n" in text for command, _ in reference().commands())

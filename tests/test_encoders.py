@@ -1,4 +1,4 @@
-"""The encoder of Fig. 3 against PROTOCOLS' table of layers and a forward pass written out by hand."""
+"""The encoder of Fig. 3 against the layers of docs/protocols.md 3 and a forward pass written out by hand."""
 
 import copy
 import itertools

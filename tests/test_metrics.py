@@ -1,4 +1,4 @@
-"""FPR@95 against the rules of PROTOCOLS 1.3 written as loops."""
+"""FPR@95 against the rules of docs/protocols.md 1.3 written as loops."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Published rows of the ETH reconstruction benchmark, shown next to measured ones (PROTOCOLS.md 7.3).
+"""Published rows of the ETH reconstruction benchmark, shown next to measured ones (docs/protocols.md 7.3).
 
 Official rows use the ratio test at 0.8 and COLMAP of 2017; the paper's Table 5 has no ratio test and rounds.
 """

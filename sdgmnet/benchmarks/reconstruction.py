@@ -1,4 +1,4 @@
-"""The ETH benchmark of reconstruction (PROTOCOLS.md 7): the same keypoints for every descriptor, all pairs, the largest model.
+"""The ETH benchmark of reconstruction (docs/protocols.md 7): same keypoints for all descriptors, all pairs, the largest model.
 
 Every set and descriptor has a workspace, OUT/SET/LABEL, like that of `sdgmnet reconstruct`. Keypoints are read from the files
 of a set, or detected once and written as such files.

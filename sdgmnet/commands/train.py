@@ -44,7 +44,7 @@ class TrainArguments:
 
         sdgmnet train --recipe photos --data my_patches --holdout church -o runs/mine
 
-    Several processes, with the result of one (docs/distributed.md):
+    Several processes, with the result of one (docs/guides/distributed.md):
 
         torchrun --nproc-per-node 4 -m sdgmnet train --data ubc --holdout notredame yosemite -o runs/liberty
     """

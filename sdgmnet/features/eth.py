@@ -1,4 +1,4 @@
-"""Exchange files of the ETH local-feature benchmark (PROTOCOLS.md 7.1): keypoints, descriptors and matches.
+"""Exchange files of the ETH local-feature benchmark (docs/protocols.md 7.1): keypoints, descriptors and matches.
 
 Each file is two int32, the numbers of rows and columns, and then the table, row by row. Keypoints are float32 (x, y, scale,
 orientation) with pixel centres at integers: the benchmark's own export subtracts COLMAP's half pixel. Descriptors are float32,

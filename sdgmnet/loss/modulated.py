@@ -94,7 +94,7 @@ class ModulatedLoss(nn.Module):
 
 def _try(weight: Weight, theta: Tensor, name: str) -> None:
     if not callable(weight):
-        raise InputError(f"the {name} must be a function of angles, not {weight!r}: see docs/own_loss.md.")
+        raise InputError(f"the {name} must be a function of angles, not {weight!r}: see docs/guides/own_loss.md.")
     try:
         _weigh(weight, theta, name)
     except InputError:

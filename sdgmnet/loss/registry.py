@@ -104,15 +104,15 @@ def loss_by_name(name: str, options: Mapping[str, Any], shared: Mapping[str, Any
 
 
 def _require_contract(name: str, loss: Any) -> None:
-    """What training expects of a loss, see docs/own_loss.md."""
+    """What training expects of a loss, see docs/guides/own_loss.md."""
     if not isinstance(loss, nn.Module):
         raise InputError(
-            f"{name} gives a {type(loss).__name__}: a loss must be a torch.nn.Module, see docs/own_loss.md."
+            f"{name} gives a {type(loss).__name__}: a loss must be a torch.nn.Module, see docs/guides/own_loss.md."
         )
     parameters = inspect.signature(loss.forward).parameters
     if "progress" not in parameters and not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
         raise InputError(
-            f"{name} does not take progress: a loss is called as loss(anchor, positive, progress=0.5), see docs/own_loss.md."
+            f"{name} does not take progress: it is called as loss(anchor, positive, progress=0.5), see docs/guides/own_loss.md."
         )
     if next(loss.parameters(), None) is not None:
         raise InputError(

@@ -172,7 +172,7 @@ def mapping_options(min_model_size: int, seed: int) -> Any:
 
 
 def figures(model: Any) -> dict[str, Any]:
-    """What the ETH benchmark reports of a model (PROTOCOLS.md 7.3), and the names of its images."""
+    """What the ETH benchmark reports of a model (docs/protocols.md 7.3), and the names of its images."""
     return {
         "registered": model.num_reg_images(),
         "points": model.num_points3D(),

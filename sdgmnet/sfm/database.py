@@ -1,7 +1,7 @@
 """COLMAP's database, read and written pair by pair with SQL.
 
-Cameras and images are written by pycolmap, in its own process. Keypoints and matches are plain arrays (PROTOCOLS.md 7.2) and
-are written here: each pair is committed when it is matched, so that a kill costs one pair and memory does not grow with the
+Cameras and images are written by pycolmap, in its own process. Keypoints and matches are plain arrays (docs/protocols.md 7.2),
+written here: each pair is committed when it is matched, so that a kill costs one pair and memory does not grow with the
 number of pairs (docs/decisions/colmap-database.md).
 """
 

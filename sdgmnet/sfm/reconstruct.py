@@ -205,7 +205,7 @@ def map_photos(run: Run) -> list[dict[str, Any]]:
 
 
 def summarise(workspace: Workspace, photos: Photos, source: FeatureSource, found: SparseModels) -> dict[str, Any]:
-    """The figures of the largest model that the ETH benchmark reports (PROTOCOLS.md 7.3), and what it was made from."""
+    """The figures of the largest model that the ETH benchmark reports (docs/protocols.md 7.3), and what it was made from."""
     with open_database(workspace.database) as database:
         inliers, keypoints = count_verified(database), count_keypoints(database)
     largest = found.models[0]

@@ -84,7 +84,7 @@ class TrainConfig:
         str,
         Doc(
             f"Loss function: {', '.join(LOSSES)}; pml:NAME for a pair-based loss of pytorch-metric-learning, e.g. "
-            "pml:CircleLoss; or FILE.py:NAME for your own (docs/own_loss.md)."
+            "pml:CircleLoss; or FILE.py:NAME for your own (docs/guides/own_loss.md)."
         ),
     ] = "sdgm"
     loss_options: Annotated[

@@ -2,7 +2,7 @@
 
 The methods of the paper's Table 1 have two presets. `native` are the settings of the method's own paper, or of its published
 code where that was read; what was only recalled is marked. `sdgm` is all as in SDGMNet with only the loss changed, for a fair
-comparison. No recipe of a method says how many iterations: schedules stretch to the run's. Sources: docs/differences.md.
+comparison. No recipe of a method says how many iterations: schedules stretch to the run's. Sources: docs/paper/differences.md.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ class Recipe(NamedTuple):
 RECIPES = {
     "paper": Recipe("the paper's settings", {}),
     "photos": Recipe(
-        "patches of own photos, an hour and a half on two CPU cores; the reasons stand in docs/results.md",
+        "patches of own photos, an hour and a half on two CPU cores; see docs/notebook.md for the reasons",
         {
             "iterations": 4000,
             "batch_size": 512,

@@ -1,4 +1,4 @@
-"""Augmentation by PROTOCOLS 1.5, against loops and PIL; the stronger one against OpenCV and by hand."""
+"""Augmentation by docs/protocols.md 1.5, against loops and PIL; the stronger one against OpenCV and by hand."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Sampling by PROTOCOLS 1.6, against loops; and which points share a batch."""
+"""Sampling by docs/protocols.md 1.6, against loops; and which points share a batch."""
 
 import itertools
 import math

@@ -44,7 +44,7 @@ def hardnet(a: Tensor, p: Tensor, margin: float = 1.0) -> Tensor:
 
 
 def hardnet_frn(a: Tensor, p: Tensor, margin: float = 1.0, threshold: float = 0.6, active_only: bool = True) -> Tensor:
-    """PROTOCOLS 4, HardNet+FRN: a point is a candidate where the nearest of the four comparisons lies beyond the threshold."""
+    """docs/protocols.md 4, HardNet+FRN: a point is a candidate if the nearest of four comparisons is beyond the threshold."""
     total, active, admissible = torch.zeros((), dtype=a.dtype), 0, 0
     for i in range(len(a)):
         d_neg = None

@@ -170,7 +170,7 @@ def test_factors_equal_the_protocol(tmp_path: Path) -> None:
                     (("power_", power), ("running_power_", running))}  # fmt: skip
             lines.append({"step": step, "learning_rate": 1.0, **both})
     rates = read_factors(lines, "log")
-    stated = {1: 0.10, 500: 0.16, 1000: 0.24, 2000: 0.46, 3000: 0.70, 5000: 0.94, 8000: 1.00}  # PROTOCOLS.md 2.1
+    stated = {1: 0.10, 500: 0.16, 1000: 0.24, 2000: 0.46, 3000: 0.70, 5000: 0.94, 8000: 1.00}  # docs/protocols.md 2.1
     for step, factor in stated.items():
         assert rates.factor_pos[rates.step == step][0] == pytest.approx(factor, abs=0.006)
     warm = rates.step <= 8000

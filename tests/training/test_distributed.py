@@ -154,7 +154,7 @@ def test_ranks_follow_the_single_process(alone: dict[str, Any], ranks: list[dict
 
 
 def test_bytes_of_a_step_are_those_of_the_page(ranks: list[dict[str, Any]]) -> None:
-    """docs/distributed.md: features of both sides, 4 bytes each, gathered; a gradient of 4 bytes a parameter, summed."""
+    """docs/guides/distributed.md: features of both sides, 4 bytes each, gathered; a gradient of 4 bytes a parameter, summed."""
     gathered, summed, parameters = ranks[0]["sdgm, float32"]["traffic"]
     assert gathered == 2 * 32 * 16 * 4
     assert summed == 4 * parameters
@@ -335,7 +335,7 @@ def follow_sdgmnet(folder: Path, double: bool) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("double", [False, True], ids=["float32 from trained weights", "float64 from scratch"])
 def test_the_papers_encoder_by_two_and_four_ranks(double: bool, tmp_path: Path) -> None:
-    """Figures of docs/distributed.md, with -s. In float32 from scratch a single process with other chunks drifts as far."""
+    """Figures of docs/guides/distributed.md, with -s. In float32 from scratch one process with other chunks drifts as far."""
     torch.set_num_threads(1)
     read_demo()[0].save(tmp_path / "demo")
     alone = follow_sdgmnet(tmp_path / "demo", double)

@@ -22,10 +22,10 @@ from sdgmnet.training.recipes import RECIPES, settings_of
 
 METHODS = ("tfeat", "l2net", "hardnet", "cdfdesc", "sosnet", "hardnet+frn", "hynet", "sdgmnet")
 
-# PROTOCOLS, sections 1.5 and 4: which patches are turned and mirrored as which method does
+# docs/protocols.md 1.5 and 4: which patches are turned and mirrored as which method does
 AUGMENTATIONS = {"tfeat": "hynet", "l2net": "hynet", "hardnet": "hardnet", "cdfdesc": "cdfdesc", "sosnet": "hynet",
                  "hardnet+frn": "paper", "hynet": "hynet", "sdgmnet": "paper"}  # fmt: skip
-# PROTOCOLS, section 4: encoder, loss, optimiser, learning rate, momentum, dampening, weight decay, batch, dropout
+# docs/protocols.md 4: encoder, loss, optimiser, learning rate, momentum, dampening, weight decay, batch, dropout
 NATIVE = {
     "tfeat": ("tfeat", "tfeat", "sgd", 0.1, 0.0, 0.0, 1e-4, 300, 0.0),
     "l2net": ("l2net", "l2net", "sgd", 0.01, 0.9, 0.0, 1e-4, 128, 0.0),
