@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from reproduce.plan_command import SDGMNetArguments, require_seeds
+from reproduce.arguments import SDGMNetArguments, require_seeds
 from reproduce.published import REPRODUCIBILITY, TABLE1, TABLE1_COLUMNS
 from reproduce.results import Cells, Result, concerns, curve, mean_of, top_ten
 from reproduce.runs import Planned, plan_method

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from reproduce.groups import Group
-from reproduce.plan_command import PlanArguments, require_seeds
+from reproduce.arguments import PlanArguments, require_seeds
 from reproduce.published import TABLE1, TABLE1_COLUMNS, TABLE1_NOTE
 from reproduce.results import WAY_NAMES, WAYS, Cells, Result, by_group, compared, concerns, number, scenes_left_out
 from reproduce.runner import NOTHING_MORE, Then, run_plan
