@@ -209,7 +209,7 @@ def test_a_command_started_twice_shares_its_runs(folders: Path, tmp_path: Path) 
         ("fig6b", ["--train", "A", "B"], "--train A B"),
         ("fig6c", ["--seeds", "0"], "--seeds must be at least 1"),
         ("fig7", [], "--hpatches needs a folder"),
-        ("fig7", ["--root", "{0}/blobs1"], "holds no patch strips"),
+        ("fig7", ["--root", "{0}/blobs1"], "blobs1"),
         ("fig7", ["--root", "{0}", "--pairs", "0"], "--pairs must be at least 1"),
         ("fig6b", ["-o", "{0}/blobs1/set.json"], "set.json is a file"),
     ],
