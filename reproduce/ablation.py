@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tyro
 
-from reproduce.groups import Group
 from reproduce.arguments import SDGMNetArguments, require_seeds
+from reproduce.groups import Group
 from reproduce.published import POWER_RATIOS, TABLE1
 from reproduce.results import WAY_NAMES, WAYS, Result, concerns, number
 from reproduce.runs import METHODS, Budget, Planned, plan_method, plan_run

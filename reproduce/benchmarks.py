@@ -25,6 +25,8 @@ from sdgmnet.errors import InputError
 from sdgmnet.features.images import IMAGE_SUFFIXES
 from sdgmnet.plots import draw_fig4, draw_fig5, draw_reconstruction, image_pair, method_of
 from sdgmnet.report import Flag, Section, print_aside, progress_bars, sections_markdown
+from sdgmnet.sfm.colmap import require_pycolmap
+from sdgmnet.sfm.workspace import require_apart
 from sdgmnet.storage import read_json, reason_of, write_json, write_text
 
 Table = tuple[list[str], list[list[str]]]
@@ -346,9 +348,12 @@ def run_reconstruction(
     arguments: Table5Arguments, options: dict[str, Any], root: Path
 ) -> tuple[Results, Sequence[Section]]:
     settings = BenchmarkOptions(**options)
+    require_pycolmap()
     use_threads(arguments.threads)
     entries = reconstruction.parse_entries(arguments.descriptors)
     sets = read_photo_sets(root, without=[arguments.out], names=arguments.sets)
+    for photos in sets:
+        require_apart(arguments.out / photos.name, photos.images)
     with progress_bars() as on_progress:
         rows, failed = reconstruction.run(entries, sets, arguments.out, settings, on_progress)
     for one in failed:

@@ -10,9 +10,9 @@ import numpy as np
 import tyro
 from matplotlib.lines import Line2D
 
+from reproduce.arguments import SDGMNetArguments, require_seeds
 from reproduce.checkpoints import TOP_TEN
 from reproduce.groups import Group
-from reproduce.arguments import SDGMNetArguments, require_seeds
 from reproduce.results import Result, Way, concerns, last, last_ten, mean_of, number, top_ten
 from reproduce.runs import Budget, Planned, plan_run
 from sdgmnet.benchmarks.hpatches import TASKS, compare, gap, headline, note

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
-from reproduce.groups import Group
 from reproduce.arguments import PlanArguments, require_seeds
+from reproduce.groups import Group
 from reproduce.published import TABLE1, TABLE1_COLUMNS, TABLE1_NOTE
 from reproduce.results import WAY_NAMES, WAYS, Cells, Result, by_group, compared, concerns, number, scenes_left_out
 from reproduce.runner import NOTHING_MORE, Then, run_plan
