@@ -105,7 +105,7 @@ def _run(name: str, words: list[str], parts: Sequence[Any]) -> None:
         rows += part(arguments)
     engine = choose_engine("auto", torch.device("cpu"))
     machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, engine {engine}"
-    header = ["what", "contender", "median", "from - to", "ratio"]
+    header = ["what", "implementation", "median", "from - to", "ratio"]
     results = {"machine": machine, "header": header, "rows": rows}
     deliver(results, [Section(f"bench {name} ({machine})", "", header, rows)], arguments.out, arguments.json)
 

@@ -46,13 +46,13 @@ class Timing:
         return float(np.median(np.array(self.rates) / np.array(other.rates)))
 
 
-def alternate(contenders: dict[str, tuple[Callable[[], object], float]], repeats: int) -> dict[str, Timing]:
+def alternate(candidates: dict[str, tuple[Callable[[], object], float]], repeats: int) -> dict[str, Timing]:
     """Run name -> (call, units of work) in turns after one warm-up each."""
-    for call, _ in contenders.values():
+    for call, _ in candidates.values():
         call()
-    rates: dict[str, list[float]] = {name: [] for name in contenders}
+    rates: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(repeats):
-        for name, (call, work) in contenders.items():
+        for name, (call, work) in candidates.items():
             gc.collect()
             began = time.perf_counter()
             call()
@@ -182,11 +182,11 @@ def inference(patches: int, repeats: int) -> dict[str, Timing]:
 
     pixels = torch.rand(patches, 1, 32, 32)
     ours = SDGMNet().eval()
-    contenders: dict[str, tuple[Callable[[], object], float]] = {
+    candidates: dict[str, tuple[Callable[[], object], float]] = {
         "ours": (lambda: describe_patches(ours, pixels), patches),
     }
     part = pixels[: min(patches, 2048)]
-    contenders["ours, eager"] = (lambda: describe_patches(ours, part, engine="eager"), len(part))
+    candidates["ours, eager"] = (lambda: describe_patches(ours, part, engine="eager"), len(part))
 
     def peer(module: torch.nn.Module, size: int, some: Tensor) -> Callable[[], object]:
         def call() -> None:
@@ -199,11 +199,11 @@ def inference(patches: int, repeats: int) -> dict[str, Timing]:
     for name in ("HyNet", "HardNet", "SOSNet"):
         module = getattr(kornia.feature, name)(pretrained=False).eval()
         some = pixels if name == "HyNet" else part
-        contenders[f"kornia {name}, {USERS_BATCH}"] = (peer(module, USERS_BATCH, some), len(some))
+        candidates[f"kornia {name}, {USERS_BATCH}"] = (peer(module, USERS_BATCH, some), len(some))
         best = best_batch({size: peer(module, size, part[:512]) for size in (16, 32, 64, 128, 256)})
-        contenders[f"kornia {name}, best ({best})"] = (peer(module, best, part), len(part))
+        candidates[f"kornia {name}, best ({best})"] = (peer(module, best, part), len(part))
     product, flop = matrix_product()
-    return alternate({**contenders, "limit": (product, flop / FORWARD_FLOP)}, repeats)
+    return alternate({**candidates, "limit": (product, flop / FORWARD_FLOP)}, repeats)
 
 
 def batches(pairs: int, repeats: int) -> dict[str, Timing]:

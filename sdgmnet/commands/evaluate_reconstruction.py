@@ -2,12 +2,13 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
 from sdgmnet.benchmarks.photo_sets import read_photo_sets
 from sdgmnet.benchmarks.reconstruction import BenchmarkOptions, Detector, parse_entries, run, table, title
+from sdgmnet.descriptors import COMPARED
 from sdgmnet.engine import use_threads
 from sdgmnet.errors import InputError
 from sdgmnet.plots import draw_reconstruction
@@ -16,6 +17,10 @@ from sdgmnet.sfm.colmap import require_pycolmap
 from sdgmnet.sfm.workspace import require_apart
 
 DEFAULT = BenchmarkOptions()
+HELP = (
+    f"{COMPARED} Or a FOLDER with SET/descriptors/*.bin and optionally SET/matches/*.bin in the benchmark's format; or colmap ("
+    "its own keypoints and matching)."
+)
 
 
 @dataclass(frozen=True)
@@ -31,9 +36,7 @@ class Arguments:
     continue after a stop.
     """
 
-    contenders: tyro.conf.Positional[tuple[str, ...]]
-    """Descriptors: [label=]sift | rootsift | sdgmnet | tfeat:FILE | FILE.safetensors | RUN_FOLDER | a FOLDER with
-    SET/descriptors/*.bin and optionally SET/matches/*.bin in the benchmark's format | colmap (own keypoints and matching)."""
+    descriptors: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DESCRIPTOR ...", help=HELP)]
     root: Path
     """Folder of sets, or one set."""
     out: Out
@@ -73,7 +76,7 @@ def main(words: list[str]) -> None:
     require_pycolmap()
     if arguments.out.exists() and not arguments.out.is_dir():
         raise InputError(f"{arguments.out} is a file: give the name of a folder.")
-    entries = parse_entries(arguments.contenders)
+    entries = parse_entries(arguments.descriptors)
     sets = read_photo_sets(arguments.root, without=[arguments.out], names=arguments.sets)
     for photos in sets:
         require_apart(arguments.out / photos.name, photos.images)

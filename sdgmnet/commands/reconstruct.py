@@ -3,10 +3,11 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
+from sdgmnet.descriptors import accepted_forms
 from sdgmnet.engine import use_threads
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import find_photos, plain_name
@@ -41,8 +42,7 @@ class ReconstructArguments:
     """Folder of photos of one scene, sub-folders included."""
     out: Out
     """The workspace."""
-    descriptor: str = ALIAS
-    """sdgmnet (the best shipped weights), sift, rootsift, tfeat:FILE, FILE.safetensors, RUN_FOLDER."""
+    descriptor: Annotated[str, tyro.conf.arg(help=f"The descriptor: {accepted_forms()}.")] = ALIAS
     keypoints: int = 12_000
     """Maximum number of keypoints per photo, strongest first."""
     contrast: float = 0.02  # COLMAP's: a photo of 3000 pixels has about 20 000 keypoints

@@ -14,7 +14,7 @@ from sdgmnet import SDGMLoss
 from sdgmnet.cli import main
 
 
-def test_contenders_take_turns() -> None:
+def test_candidates_alternate() -> None:
     order: list[str] = []
     timings = speed.alternate({"a": (lambda: order.append("a"), 1.0), "b": (lambda: order.append("b"), 1.0)}, repeats=3)
     assert order == ["a", "b"] * 4  # one warm-up each, then three turns
@@ -30,8 +30,8 @@ def test_rates_and_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
         return lambda: now.__setitem__(0, now[0] + next(left))
 
     monkeypatch.setattr(speed, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    contenders = {"slow": (takes(9, 2, 4, 1), 10.0), "fast": (takes(9, 1, 1, 0.25), 10.0)}  # the first is the warm-up
-    timings = speed.alternate(contenders, 3)
+    candidates = {"slow": (takes(9, 2, 4, 1), 10.0), "fast": (takes(9, 1, 1, 0.25), 10.0)}  # the first is the warm-up
+    timings = speed.alternate(candidates, 3)
     assert timings["slow"].rates == [5, 2.5, 10] and timings["slow"].median == 5
     assert timings["fast"].against(timings["slow"]) == 4  # the median of 2, 4 and 4
 
