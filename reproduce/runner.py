@@ -18,7 +18,7 @@ from sdgmnet.data.sampler import PairSampler
 from sdgmnet.descriptors import load_descriptor
 from sdgmnet.errors import InputError, Interrupted, TrainingStopped
 from sdgmnet.report import STDERR, print_aside
-from sdgmnet.storage import holding, read_record
+from sdgmnet.storage import read_record, try_lock
 from sdgmnet.training.fit import train
 from sdgmnet.training.log import read_log
 from sdgmnet.training.run import Diverged, Run, evaluate, iterate_once, start
@@ -93,7 +93,7 @@ def _share_work(runs: Sequence[Planned], out: Path, rates: Rates) -> None:
 def _locked(one: Planned, out: Path) -> Iterator[bool]:
     """By the digest, since another command may name the same run differently."""
     path = out / "runs" / f".{one.digest()}.lock"
-    with holding(path) as mine:
+    with try_lock(path) as mine:
         yield mine
         if mine:
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Nothing half-written: every file and folder is made beside its place and renamed when it is whole."""
+"""Files on disk: atomic writes, JSON records, arrays from untrusted files, and locks between processes."""
 
 import errno
 import glob
@@ -21,15 +21,54 @@ import numpy as np
 
 from sdgmnet.errors import InputError
 
-# ---- files
+
+def reason_of(error: BaseException) -> str:
+    """A library's error as a short reason for a message: its type and text, without the line of the library's source."""
+    text = re.sub(r"^\[\S+:\d+\] ", "", " ".join(str(error).split()))
+    return f"{type(error).__name__}: {text[:120]}".rstrip(".")
 
 
-SPARE = 1 << 16  # bytes; more than libraries gather before they write
+# Atomic files: written under a temporary name in the same folder, renamed when complete.
+
+BUFFERED = 1 << 16  # bytes; more than libraries buffer before they write
 
 
-def _beside(target: Path) -> Path:
-    """A place for the unfinished target. What processes that are gone left unfinished there is removed."""
-    if target.exists() and not (target.is_file() or target.is_dir()):  # renaming would put a file in /dev/null's place
+@contextmanager
+def new_file(target: Path | str) -> Iterator[Path]:
+    """Yield a path to write to; on success it is flushed to disk and renamed to `target`, otherwise removed."""
+    target = Path(target)
+    part = _temporary(target)
+    try:
+        with _report_full_disk(target):
+            yield part
+            _flush(part)
+            os.replace(part, target)
+    finally:
+        for path in part.parent.glob(f"{glob.escape(part.name)}*"):  # a database also leaves -wal, -shm or -journal
+            _remove(path)
+
+
+@contextmanager
+def new_folder(target: Path | str) -> Iterator[Path]:
+    """Yield an empty folder to fill; on success it is renamed to `target`, which must be empty or missing."""
+    target = Path(target)
+    if target.is_file() or (target.is_dir() and any(target.iterdir())):
+        raise InputError(f"{target} already exists and is not empty: choose another folder.")
+    part = _temporary(target)
+    part.mkdir()
+    try:
+        with _report_full_disk(target):
+            yield part
+            for written in part.rglob("*"):
+                if written.is_file():
+                    _flush(written)
+            _rename_folder(part, target)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _temporary(target: Path) -> Path:
+    if target.exists() and not (target.is_file() or target.is_dir()):  # renaming would replace /dev/null
         raise InputError(f"{target} is a pipe, a socket or a device: give the name of a file.")
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_unfinished(target)
@@ -37,17 +76,11 @@ def _beside(target: Path) -> Path:
 
 
 def remove_unfinished(target: Path) -> None:
-    """What processes that are gone left unfinished of the target."""
+    """Remove temporary files of `target` whose processes have ended."""
     ours = re.compile(rf"\.{re.escape(target.name)}\.(\d+)-[0-9a-f]{{8}}\.part.*", re.DOTALL)
     for stale in target.parent.glob(f".{glob.escape(target.name)}.*.part*"):
         if (made_by := ours.fullmatch(stale.name)) and not _is_alive(int(made_by[1])):
             _remove(stale)
-
-
-def _remove_with_companions(part: Path) -> None:
-    """The part and what a database keeps beside its file while it works (-wal, -shm, -journal)."""
-    for found in part.parent.glob(f"{glob.escape(part.name)}*"):
-        _remove(found)
 
 
 def _remove(path: Path) -> None:
@@ -55,35 +88,35 @@ def _remove(path: Path) -> None:
 
 
 def _is_alive(process: int) -> bool:
-    """Where nobody waits for orphans, as in many containers, a killed process stays listed for ever: it counts as gone."""
+    """Zombies count as dead: in many containers nobody waits for orphans, and they stay listed."""
     with suppress(OSError):
         return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # there, but not ours
+    except OSError:  # another user's process
         return True
     return True
 
 
-def is_disk_full(error: BaseException) -> bool:
-    """Whether it was raised because of a full disk, or says so."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return True
-    return error.__cause__ is not None and is_disk_full(error.__cause__)
+def _flush(path: Path) -> None:
+    with open(path, "rb+") as written:
+        os.fsync(written.fileno())
 
 
-def has_no_room(folder: Path) -> bool:
-    """Whether the disk is full, but for a last megabyte that many libraries leave when they give up."""
-    with suppress(OSError):
-        return shutil.disk_usage(folder).free < 1 << 20
-    return False
+def _rename_folder(part: Path, target: Path) -> None:
+    try:
+        os.replace(part, target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise InputError(f"{target} was created by another process in the meantime and is kept.") from error
 
 
 @contextmanager
-def _disk_full_is_said(target: Path) -> Iterator[None]:
-    """Libraries have many words for a full disk, down to running out of memory: where there is no room, that is the reason."""
+def _report_full_disk(target: Path) -> Iterator[None]:
+    """Libraries report a full disk in many ways, even as a lack of memory: if the disk is full, that is the reason."""
     try:
         yield
     except InputError:
@@ -94,92 +127,24 @@ def _disk_full_is_said(target: Path) -> Iterator[None]:
         raise
 
 
+def is_disk_full(error: BaseException) -> bool:
+    """Whether a full disk caused the error."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    return error.__cause__ is not None and is_disk_full(error.__cause__)
+
+
+def has_no_room(folder: Path) -> bool:
+    """Whether less than a megabyte is free: many libraries give up with a little space left."""
+    with suppress(OSError):
+        return shutil.disk_usage(folder).free < 1 << 20
+    return False
+
+
 def require_room_left(folder: Path | str) -> None:
-    """OSError where the disk is full now: the end of what a library has just written may be missing."""
-    if shutil.disk_usage(folder).free < SPARE:
+    """OSError if the disk is full: the end of what a library has just written may be missing."""
+    if shutil.disk_usage(folder).free < BUFFERED:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
-
-
-@contextmanager
-def new_file(target: Path | str) -> Iterator[Path]:
-    """Yield a path to write to; on success it is flushed to disk and renamed to `target`, otherwise removed."""
-    target = Path(target)
-    part = _beside(target)
-    try:
-        with _disk_full_is_said(target):
-            yield part
-            _flush(part)
-            os.replace(part, target)
-    finally:
-        _remove_with_companions(part)
-
-
-@contextmanager
-def new_folder(target: Path | str) -> Iterator[Path]:
-    """Yield an empty folder to fill; on success it is renamed to `target`, which must not hold anything yet."""
-    target = Path(target)
-    if target.is_file() or (target.is_dir() and any(target.iterdir())):
-        raise InputError(f"{target} already exists and is not empty: choose another folder.")
-    part = _beside(target)
-    part.mkdir()
-    try:
-        with _disk_full_is_said(target):
-            yield part
-            for written in part.rglob("*"):
-                if written.is_file():
-                    _flush(written)
-            _rename_folder(part, target)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
-def _rename_folder(part: Path, target: Path) -> None:
-    try:
-        os.replace(part, target)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        raise InputError(f"{target} was made by another process meanwhile: it is kept as it is.") from error
-
-
-def _flush(path: Path) -> None:
-    with open(path, "rb+") as written:
-        os.fsync(written.fileno())
-
-
-def is_plain_name(name: str) -> bool:
-    """Whether it can be part of a file's name without leading to another folder."""
-    return bool(name) and name not in (".", "..") and not any(sign in name for sign in "/\\\0")
-
-
-def stays_below(name: str) -> bool:
-    """Whether folder / name lies below the folder, whatever the folder."""
-    return all(is_plain_name(part) for part in name.split("/"))
-
-
-def require_plain(source: Path | str) -> None:
-    """OSError where it is a pipe, a socket or a device, whose reading may wait or go on for ever; or where there is nothing."""
-    kind = os.stat(source).st_mode
-    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # of a folder, opening it complains
-        raise OSError(errno.EINVAL, "a pipe, socket or device, not a file", str(source))
-
-
-def read_bytes(source: Path | str) -> bytes:
-    """Of a plain file, or OSError."""
-    require_plain(source)
-    return Path(source).read_bytes()
-
-
-def read_text(source: Path | str) -> str:
-    """Of a plain file, or OSError; UnicodeDecodeError where it is no text."""
-    return read_bytes(source).decode("utf-8")
-
-
-def digest(source: Path | str) -> str:
-    """The first twelve digits of the content's SHA-256."""
-    require_plain(source)
-    with open(source, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:12]
 
 
 def write_text(target: Path | str, text: str) -> None:
@@ -187,12 +152,53 @@ def write_text(target: Path | str, text: str) -> None:
         part.write_text(text, encoding="utf-8")
 
 
+# Reading files and names from elsewhere
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether it is the name of a file or folder, without a path to another folder."""
+    return bool(name) and name not in (".", "..") and not any(sign in name for sign in "/\\\0")
+
+
+def stays_below(name: str) -> bool:
+    """Whether folder / name lies below the folder, for any folder."""
+    return all(is_plain_name(part) for part in name.split("/"))
+
+
+def require_regular_file(source: Path | str) -> None:
+    """OSError for a missing file, and for a pipe, socket or device, whose reading may never end."""
+    kind = os.stat(source).st_mode
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # opening a folder fails by itself
+        raise OSError(errno.EINVAL, "a pipe, socket or device, not a file", str(source))
+
+
+def read_bytes(source: Path | str) -> bytes:
+    """The content of a regular file, or OSError."""
+    require_regular_file(source)
+    return Path(source).read_bytes()
+
+
+def read_text(source: Path | str) -> str:
+    """The text of a regular file, or OSError; UnicodeDecodeError if it is not UTF-8."""
+    return read_bytes(source).decode("utf-8")
+
+
+def digest(source: Path | str) -> str:
+    """The first twelve digits of the content's SHA-256."""
+    require_regular_file(source)
+    with open(source, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:12]
+
+
+# JSON
+
+
 def write_json(target: Path | str, content: Any) -> None:
     write_text(target, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def read_json(source: Path | str) -> Any:
-    """What `write_json` wrote, or another's JSON; NaN and Infinity, which are none, are refused."""
+    """Any valid JSON. NaN and Infinity are not, and are refused."""
     try:
         return parse_json(read_text(source))
     except FileNotFoundError:
@@ -200,28 +206,28 @@ def read_json(source: Path | str) -> Any:
     except OSError as error:
         raise InputError(f"{source} cannot be read ({error.strerror}).") from error
     except ValueError as error:
-        raise InputError(f"{source} is not valid JSON ({error}): it may be cut off; write it again.") from error
+        raise InputError(f"{source} is not valid JSON ({error}): it may be truncated; write it again.") from error
 
 
 def read_record(source: Path | str, shape: Any) -> Any:
-    """JSON of ours that somebody may have changed since: InputError where it does not fit the shape.
+    """JSON that sdgmnet wrote and somebody may have changed: InputError if it does not match the shape.
 
-    A shape is a type; a dict of the shapes of keys that must be there; a list of one shape for all of its items; or a tuple of
-    the shapes of the items of a list as long.
+    A shape is a type; a dict of required keys and their shapes; a list of one shape, for all items; or a tuple of shapes,
+    for a list of that length.
     """
     content = read_json(source)
-    if not _fits(content, shape):
-        raise InputError(f"{source} does not hold what sdgmnet writes there: it is damaged, or not ours; remove it.")
+    if not _matches(content, shape):
+        raise InputError(f"{source} is damaged or was not written by sdgmnet: remove it.")
     return content
 
 
-def _fits(content: Any, shape: Any) -> bool:
+def _matches(content: Any, shape: Any) -> bool:
     if isinstance(shape, dict):
-        return isinstance(content, dict) and all(key in content and _fits(content[key], shape[key]) for key in shape)
+        return isinstance(content, dict) and all(key in content and _matches(content[key], shape[key]) for key in shape)
     if isinstance(shape, list):
-        return isinstance(content, list) and all(_fits(one, shape[0]) for one in content)
+        return isinstance(content, list) and all(_matches(one, shape[0]) for one in content)
     if isinstance(shape, tuple):
-        return isinstance(content, list) and len(content) == len(shape) and all(map(_fits, content, shape))
+        return isinstance(content, list) and len(content) == len(shape) and all(map(_matches, content, shape))
     return isinstance(content, shape)
 
 
@@ -238,23 +244,21 @@ def changed_inputs(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def parse_json(text: str) -> Any:
-    """Of any text, or ValueError."""
+    """Valid JSON with numbers that fit a float and text that can be encoded, or ValueError."""
     try:
-        content = json.loads(text, parse_constant=_no_number, parse_int=_bounded(int), parse_float=_bounded(float))
-        if "\\u" in text:  # half a character is no text that can be written; bytes of a file's name may be none either
+        content = json.loads(text, parse_constant=_refuse_constant, parse_int=_finite(int), parse_float=_finite(float))
+        if "\\u" in text:  # lone surrogates cannot be encoded, except those of bytes in a file name
             json.dumps(content, ensure_ascii=False).encode(errors="surrogateescape")
         return content
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
 
 
-def _bounded(kind: type[int] | type[float]) -> Callable[[str], int | float]:
-    """Of the digits of a number, or ValueError where it is beyond any float."""
-
+def _finite(kind: type[int] | type[float]) -> Callable[[str], int | float]:
     def read(digits: str) -> int | float:
         if not math.isfinite(float(digits)):
             raise ValueError(f"{digits[:20]}... is too large a number")
@@ -263,24 +267,24 @@ def _bounded(kind: type[int] | type[float]) -> Callable[[str], int | float]:
     return read
 
 
-# ---- arrays
+# Arrays from untrusted files
 
-
-# What unpacks to more than both is taken for a bomb: a small file that fills the memory.
-HARMLESS, RATIO = 256 * 1000**2, 20
+# A file that decompresses to more than both limits is refused as a decompression bomb.
+MAX_BYTES, MAX_RATIO = 256 * 1000**2, 20
 PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def require_bounded(path: Path | str, unpacked: int) -> None:
-    """That a file does not unpack to far more than it is: memory in proportion to what somebody sent."""
-    if unpacked > max(HARMLESS, RATIO * Path(path).stat().st_size):
-        raise InputError(f"{path} would unpack to {unpacked / 1e6:.0f} MB, far more than the file: write it again.")
+    """InputError if a file decompresses to far more than its own size."""
+    if unpacked > max(MAX_BYTES, MAX_RATIO * Path(path).stat().st_size):
+        raise InputError(f"{path} would decompress to {unpacked / 1e6:.0f} MB, far more than its size: write it again.")
 
 
 def require_bounded_zip(path: Path | str, entries: Sequence[zipfile.ZipInfo] | None = None) -> None:
-    """Of a zip file, torch's among them, and nothing of any other. ValueError where an entry is packed otherwise than plainly
-    or by deflate: zipfile unpacks the others all at once, however much it becomes and whatever size they say.
+    """The same for a zip file, such as torch's; other files pass.
+
+    ValueError for compressions other than deflate: zipfile decompresses those at once, whatever size they claim.
     """
     if entries is None:
         if not zipfile.is_zipfile(path):
@@ -288,7 +292,7 @@ def require_bounded_zip(path: Path | str, entries: Sequence[zipfile.ZipInfo] | N
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
     if any(entry.compress_type not in PLAIN for entry in entries):
-        raise ValueError("it is packed in a way that is not read")
+        raise ValueError("its compression is not supported")
     require_bounded(path, sum(entry.file_size for entry in entries))
 
 
@@ -305,14 +309,14 @@ def read_arrays(path: Path | str, names: Sequence[str] | None = None) -> dict[st
             missing = [name for name in wanted if name not in entries]
             if missing:
                 raise InputError(f"{path} lacks {missing[0].removesuffix('.npy')}: write it again.")
-            return {name.removesuffix(".npy"): _array_in(archive.read(entries[name])) for name in wanted}
+            return {name.removesuffix(".npy"): _parse_npy(archive.read(entries[name])) for name in wanted}
     except InputError:
         raise
-    except Exception as error:  # a damaged file fails in whatever way its bytes lead to
-        raise InputError(f"{path} is not a whole npz file ({reason_of(error)}): write it again.") from error
+    except Exception as error:  # a damaged file can raise anything
+        raise InputError(f"{path} is not a valid npz file ({reason_of(error)}): write it again.") from error
 
 
-def _array_in(content: bytes) -> np.ndarray:
+def _parse_npy(content: bytes) -> np.ndarray:
     """The array of a .npy file in memory, which must be exactly as long as its header says."""
     stream = io.BytesIO(content)
     version = np.lib.format.read_magic(stream)
@@ -327,70 +331,45 @@ def _array_in(content: bytes) -> np.ndarray:
     return flat.reshape(shape[::-1]).T.copy() if by_columns else flat.reshape(shape).copy()
 
 
-def reason_of(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
-
-
-# ---- locks
-
-
-try:
-    import fcntl
-except ImportError:  # not on Windows: there nothing is held
-    fcntl = None  # type: ignore[assignment]
+# Locks between processes: the system frees them when their holder dies.
 
 LOCK = ".lock"
+SECONDS_TO_LOCK = 0.1
 
 
 @contextmanager
 def only_worker(folder: Path, otherwise: str = "choose another -o") -> Iterator[None]:
-    """Hold the folder, made where it is missing, while the block runs; an error where another process holds it.
+    """Lock a folder, created if missing, while the block runs; InputError if another process holds it.
 
-    otherwise: what a user can do besides waiting.
+    otherwise: what a user can do instead of waiting.
     """
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file where a folder is needed: {otherwise}.")
-    with holding(folder / LOCK) as mine:
-        if not mine:
-            raise InputError(f"another process is working on {folder}: let it end, or {otherwise}.")
+        raise InputError(f"{folder} is a file, but a folder is needed: {otherwise}.")
+    with try_lock(folder / LOCK) as locked:
+        if not locked:
+            raise InputError(f"another process is working on {folder}: wait until it ends, or {otherwise}.")
         yield
 
 
 @contextmanager
-def holding(path: Path) -> Iterator[bool]:
-    """Hold a small file, made where it is missing, while the block runs; gives False at once where another process has it."""
+def try_lock(path: Path) -> Iterator[bool]:
+    """Lock a file, created if missing, while the block runs; yields False if another process holds it.
+
+    A file system without locks never refuses. The file must not be a symbolic link (OSError).
+    """
+    from filelock import FileLock, Timeout
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    if fcntl is None:
-        yield True
-        return
-    descriptor = _take(path)
+    lock = FileLock(path, timeout=SECONDS_TO_LOCK, poll_interval=SECONDS_TO_LOCK / 5)
+    locked = True
     try:
-        yield descriptor is not None
+        lock.acquire()
+    except Timeout:
+        locked = False
+    except (OSError, NotImplementedError) as error:
+        if getattr(error, "filename", None) is not None:  # the file cannot be opened; errors of locking name no file
+            raise
+    try:
+        yield locked
     finally:
-        if descriptor is not None:
-            os.close(descriptor)
-
-
-def _take(path: Path) -> int | None:
-    while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # O_NOFOLLOW: a link would make a file elsewhere.
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        except OSError:  # a file system without locks
-            return descriptor
-        if _leads_to(path, descriptor):
-            return descriptor
-        os.close(descriptor)
-
-
-def _leads_to(path: Path, descriptor: int) -> bool:
-    """Not where the holder before removed it: a lock on a file that is gone keeps nobody out."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
+        lock.release()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.storage import is_plain_name, new_file, new_folder, read_json, reason_of, require_plain, write_json
+from sdgmnet.storage import is_plain_name, new_file, new_folder, read_json, reason_of, require_regular_file, write_json
 
 if TYPE_CHECKING:
     from sdgmnet.features.keypoints import Keypoints
@@ -210,7 +210,7 @@ def map_array(path: Path) -> np.ndarray:
     if not path.exists():
         raise InputError(f"{path} is missing: the PatchSet is incomplete; build it again.")
     try:
-        require_plain(path)
+        require_regular_file(path)
         # An empty array cannot be mapped; up to a kilobyte is read instead.
         small = path.stat().st_size <= 1024
         array = np.load(path, mmap_mode=None if small else "r", allow_pickle=False)

@@ -18,7 +18,7 @@ import numpy as np
 from sdgmnet.data.patchset import PATCH_SIDE, PatchSet, is_patchset, number_by_appearance, write_patchset
 from sdgmnet.errors import InputError
 from sdgmnet.report import OnProgress, no_progress, track
-from sdgmnet.storage import new_folder, require_plain
+from sdgmnet.storage import new_folder, require_regular_file
 
 PATCH_COUNTS = {
     "liberty": 450092,
@@ -174,7 +174,7 @@ def read_test_pairs(matches: Path, point_id: np.ndarray) -> np.ndarray:
 def read_integers(path: Path, columns: int) -> np.ndarray:
     """A text of whitespace-separated integers, at least `columns` in every row, as (rows, columns or more) int64."""
     try:
-        require_plain(path)
+        require_regular_file(path)
         with warnings.catch_warnings():
             # numpy only warns when it reads 1.5 as an integer.
             warnings.simplefilter("error")
@@ -211,7 +211,7 @@ def find_bitmaps(root: Path, patches: int) -> list[Path]:
 def read_bitmap(path: Path) -> np.ndarray:
     """One bitmap as its 256 patches, (256, 64, 64) uint8."""
     try:
-        require_plain(path)
+        require_regular_file(path)
         with open(path, "rb") as stream:
             problem = bitmap_problem(stream.read(34), path.stat().st_size)
             if problem:

@@ -16,7 +16,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.features.describe import Features
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.match import Matches
-from sdgmnet.storage import is_disk_full, reason_of, require_bounded, require_plain
+from sdgmnet.storage import is_disk_full, reason_of, require_bounded, require_regular_file
 
 Kind = Literal["features", "matches"]
 KEY = {"features": "keypoints", "matches": "matches0"}  # the array that every group of this kind has
@@ -27,7 +27,7 @@ Arrays = Mapping[str, np.ndarray]
 def open_h5(path: Path) -> Iterator[h5py.File]:
     """For reading; whatever fails in a damaged file raises InputError."""
     try:
-        require_plain(path)
+        require_regular_file(path)
         file = h5py.File(path, "r")
     except FileNotFoundError:
         raise InputError(f"{path} does not exist.") from None

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.storage import read_bytes, require_plain
+from sdgmnet.storage import read_bytes, require_regular_file
 
 # HEIC is not read: listed so that it is reported instead of passed over.
 IMAGE_SUFFIXES = {".bmp", ".heic", ".heif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
@@ -50,7 +50,7 @@ def photo_digests(folder: Path, names: Sequence[str]) -> list[list[str]]:
     found = []
     for name in names:
         try:
-            require_plain(folder / name)
+            require_regular_file(folder / name)
             with (folder / name).open("rb") as file:
                 found.append([name, hashlib.file_digest(file, "sha1").hexdigest()])
         except OSError as error:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from sdgmnet.errors import InputError
-from sdgmnet.storage import new_file, reason_of, require_bounded_zip, require_plain
+from sdgmnet.storage import new_file, reason_of, require_bounded_zip, require_regular_file
 
 KEPT = 2
 
@@ -46,7 +46,7 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Any], list[str]]:
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
     try:
-        require_plain(path)
+        require_regular_file(path)
         require_bounded_zip(path)
         with zipfile.ZipFile(path) as archive:  # torch's format is a zip: its checksums find what loading would not
             damaged = archive.testzip()

@@ -204,7 +204,7 @@ def test_a_run_of_another_process_is_awaited_or_taken_over(
 
     def other() -> None:
         """Holds the first run until the second is done; then it has finished it, or gives up."""
-        with storage.holding(tmp_path / "runs" / f".{first.digest()}.lock") as mine:
+        with storage.try_lock(tmp_path / "runs" / f".{first.digest()}.lock") as mine:
             assert mine
             held.set()
             while second.result(tmp_path) is None:
@@ -234,7 +234,7 @@ def test_waiting_for_others_can_be_stopped(
     one = two(groups)[0]
     monkeypatch.setattr(runner, "time_steps", lambda one: 1.0)
     monkeypatch.setattr(runner.time, "sleep", interrupted)
-    with storage.holding(tmp_path / "runs" / f".{one.digest()}.lock"), pytest.raises(Interrupted):
+    with storage.try_lock(tmp_path / "runs" / f".{one.digest()}.lock"), pytest.raises(Interrupted):
         run_plan([one], tmp_path)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from sdgmnet.data.hpatches.splits import SPLITS
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import read_gray
-from sdgmnet.storage import new_folder, require_plain
+from sdgmnet.storage import new_folder, require_regular_file
 
 SIDE = 65
 NOISES = {"easy": "e", "hard": "h", "tough": "t"}
@@ -115,7 +115,7 @@ def read_descriptors(folder: Path | str) -> np.ndarray:
 
 def read_descriptor_file(path: Path) -> np.ndarray:
     try:
-        require_plain(path)
+        require_regular_file(path)
         with open(path, encoding="ascii") as file:
             first = file.readline()
             if not first.strip():
