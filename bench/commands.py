@@ -17,11 +17,12 @@ from bench import hpatches as hpatches_speed
 from bench import speed
 from bench.speed import Timing
 from sdgmnet.data.synthetic.demo import read_motorcycle
+from sdgmnet.encoders import SDGMNet
+from sdgmnet.engine import choose_engine
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import detect
 from sdgmnet.report import Section, deliver
-from sdgmnet.training.engine import choose_engine
 
 Rows = list[list[str]]
 
@@ -103,7 +104,7 @@ def _run(name: str, words: list[str], parts: Sequence[Any]) -> None:
     rows: Rows = []
     for part in parts:
         rows += part(arguments)
-    engine = choose_engine("auto", torch.device("cpu"))
+    engine = choose_engine("auto", SDGMNet())
     machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, engine {engine}"
     header = ["what", "implementation", "median", "from - to", "ratio"]
     results = {"machine": machine, "header": header, "rows": rows}

@@ -18,13 +18,12 @@ from torch import Tensor
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.sampler import PairSampler
 from sdgmnet.encoders import SDGMNet
-from sdgmnet.engine import describe_patches
+from sdgmnet.engine import TRAINING, Engine, build_trunk, choose_chunk, choose_engine, describe_patches
 from sdgmnet.features.describe import StageTimer, describe_image, descriptor_from_encoder
 from sdgmnet.features.match import match
 from sdgmnet.loss import SDGMLoss
 from sdgmnet.loss.mining import Triplets
 from sdgmnet.loss.sdgm import pseudo_loss
-from sdgmnet.training.engine import Engine, build_trunk, choose_chunk, choose_engine
 from sdgmnet.training.step import dropout_masks, train_step
 
 FORWARD_FLOP = 78e6  # a patch through the encoder: 39.1 million multiplications and as many additions
@@ -97,9 +96,8 @@ def training_steps(pairs: int, engine: Engine = "auto", recompute: bool = False)
     optimizer, plain_optimizer = (
         torch.optim.SGD(one.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4) for one in (encoder, plain_encoder)
     )
-    cpu = torch.device("cpu")
-    engine = choose_engine(engine, cpu)
-    trunk, chunk = build_trunk(encoder, engine, recompute), choose_chunk(engine, cpu) or pairs
+    engine = choose_engine(engine, encoder)
+    trunk, chunk = build_trunk(encoder, engine, recompute), choose_chunk(engine, encoder, TRAINING) or pairs
 
     def ours() -> None:
         train_step(encoder, loss, optimizer, sides, keep, progress=1.0, chunk_size=chunk, trunk=trunk)

@@ -11,7 +11,7 @@ from sdgmnet.data.patchset import PatchSet, scene_of
 from sdgmnet.data.sources import DRAWN_PAIRS, open_patchsets, with_pairs
 from sdgmnet.errors import InputError
 from sdgmnet.report import OnProgress, no_progress
-from sdgmnet.training.fit import fingerprint
+from sdgmnet.training.checkpoint import fingerprint
 
 PHOTOTOUR = {"LIB": "liberty", "ND": "notredame", "YOS": "yosemite"}  # in the order of Table 1's columns
 

@@ -1,15 +1,14 @@
-"""Several processes as one: which of them this is, and what they tell each other. torch.distributed does the talking.
+"""Several processes (ranks) that compute what one process would, by torch.distributed.
 
-A job of k ranks computes what one process would. Every rank sees the whole batch of features and computes the same loss of it;
-its gradient then stops at the rank's own rows, so the sum over ranks of what reaches the parameters is the whole gradient.
+Every rank gathers the features of the whole batch and computes the same loss. The gradient then stops at the rank's own rows,
+so the sum over ranks of the parameters' gradients is the gradient of the whole batch.
 """
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, NamedTuple, ParamSpec, Self, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -18,22 +17,22 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from sdgmnet.errors import InputError, Stopped
+from sdgmnet.storage import reason_of
 
-# ---- distributed
-
-
-SECONDS_TO_SPEAK = 2.0
+SECONDS_TO_REPORT = 2.0
 
 Group = dist.ProcessGroup | Literal["world"]
 Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+Loss = TypeVar("Loss", bound=nn.Module)
 
 
 class RankLost(Stopped):
-    """Another rank of the job is gone."""
+    """Another rank of the job has ended or hangs."""
 
 
 class SilentExit(Stopped):
-    """Ends a rank quietly: the first one tells the reason."""
+    """Ends a rank without a message: another rank reports the reason."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__("")
@@ -41,26 +40,26 @@ class SilentExit(Stopped):
 
 
 class World:
-    """The ranks that work together. Alone, everything is what it was and nothing is copied.
+    """The ranks of a job. With one rank, every method returns its argument and nothing is copied.
 
-    group: None for all processes of the job.
+    group: a process group of torch.distributed; None for all processes of the job.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, group: dist.ProcessGroup | None = None) -> None:
         self.rank, self.size, self.group = rank, size, group
-        self.gathered_bytes = 0  # of the gathered tensors, whole, so far
-        self.summed_bytes = 0  # of the tensors summed over the ranks so far
+        self.gathered_bytes = 0  # size of all gathered tensors so far
+        self.summed_bytes = 0  # size of all tensors summed over the ranks so far
 
     @property
     def is_rank_zero(self) -> bool:
         return self.rank == 0
 
     def rows(self, count: int) -> slice:
-        """This rank's part of a batch of so many pairs."""
+        """This rank's rows of a batch of `count` pairs."""
         if count % self.size:
             fitting = max(count // self.size, 1) * self.size
             raise InputError(
-                f"--batch-size {count} cannot be shared equally by {self.size} ranks: use {fitting} or another multiple."
+                f"--batch-size {count} is not a multiple of the {self.size} ranks: use {fitting} or another multiple."
             )
         share = count // self.size
         return slice(self.rank * share, (self.rank + 1) * share)
@@ -68,8 +67,8 @@ class World:
     def gather(self, x: Tensor, scale: float = 1.0) -> Tensor:
         """(n, ...) of every rank -> (k n, ...) in the order of ranks.
 
-        In the backward pass each rank takes what belongs to its own rows, times `scale`, and nothing is sent: right where all
-        ranks compute the same of what is gathered. DistributedDataParallel divides gradients by k: there scale is k.
+        The backward pass returns the gradient of this rank's own rows, times `scale`, without communication. This is right if
+        all ranks compute the same from the gathered tensor. DistributedDataParallel divides gradients by k: use scale = k.
         """
         return x if self.size == 1 else _Gather.apply(x, self, scale)
 
@@ -78,11 +77,11 @@ class World:
         return sides if self.size == 1 else self.gather(sides[None], scale).transpose(0, 1).flatten(1, 2)
 
     def sum(self, x: Tensor) -> Tensor:
-        """The sum over ranks. Backward: so is its gradient, for what each rank computes of the sum is another part."""
+        """The sum over ranks. The backward pass also sums, because each rank uses the sum for a different part."""
         return x if self.size == 1 else _Sum.apply(x, self)
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Every rank's part of the gradient -> the whole of it, on all ranks to the same bits."""
+        """Sum the parameters' gradients over ranks, to the same bits on all ranks."""
         if self.size == 1:
             return
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -92,7 +91,7 @@ class World:
             gradient.copy_(summed.view_as(gradient))
 
     def any(self, *flags: bool) -> tuple[bool, ...]:
-        """Each flag: whether it is set on any rank."""
+        """For each flag: whether it is set on any rank."""
         if self.size == 1:
             return flags
         votes = torch.tensor(flags, dtype=torch.int32)
@@ -100,31 +99,33 @@ class World:
         return tuple(bool(vote) for vote in votes)
 
     def broadcast(self, content: Result) -> Result:
-        """What the first rank has, on all ranks."""
+        """Rank 0's object, on all ranks."""
         if self.size == 1:
             return content
         box = [content if self.is_rank_zero else None]
-        with self._together():
+        with self._report_lost_ranks():
             dist.broadcast_object_list(box, group_src=0, group=self.group, device=torch.device("cpu"))
         return box[0]  # type: ignore[return-value]
 
     def all_gather_object(self, content: Result) -> list[Result]:
-        """What every rank has, on all ranks."""
+        """The objects of all ranks, on all ranks."""
         if self.size == 1:
             return [content]
         boxes: list[Any] = [None] * self.size
-        with self._together():
+        with self._report_lost_ranks():
             dist.all_gather_object(boxes, content, self.group)
         return boxes
 
-    def on_rank_zero(self, work: Callable[[], Result]) -> Result | None:
-        """Let the first rank alone do something; where it fails, all end, and the first one says why."""
+    def on_rank_zero(
+        self, work: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Result | None:
+        """Call work(*args, **kwargs) on rank 0 while the others wait. If it fails, all ranks end and rank 0 reports why."""
         if self.size == 1:
-            return work()
+            return work(*args, **kwargs)
         result, failure = None, None
         if self.is_rank_zero:
             try:
-                result = work()
+                result = work(*args, **kwargs)
             except Exception as error:
                 failure = error
         exit_code = self.broadcast(None if failure is None else getattr(failure, "exit_code", 2))
@@ -134,15 +135,23 @@ class World:
             raise SilentExit(exit_code)
         return result
 
-    def rank_zero_first(self, work: Callable[[], Result]) -> Result:
-        """Let the first rank do something, then the others: what it leaves in a cache they find there."""
-        result = self.on_rank_zero(work)
-        return self.on_all_ranks(lambda: result if self.is_rank_zero else work())  # type: ignore[return-value]
+    def rank_zero_first(
+        self, work: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Result:
+        """Call work(*args, **kwargs) on rank 0, then on the others, which find what it left in a cache."""
+        result = self.on_rank_zero(work, *args, **kwargs)
 
-    def on_all_ranks(self, work: Callable[[], Result]) -> Result:
-        """Let every rank do the same by itself; where it fails, all end, and one of those that failed alike says why."""
+        def on_this_rank() -> Result:
+            return result if self.is_rank_zero else work(*args, **kwargs)  # type: ignore[return-value]
+
+        return self.on_all_ranks(on_this_rank)
+
+    def on_all_ranks(
+        self, work: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Result:
+        """Call work(*args, **kwargs) on every rank. If one fails, all end; of equal errors only one rank reports it."""
         try:
-            result, failure = work(), None
+            result, failure = work(*args, **kwargs), None
         except InputError as error:
             failure = error
         sentences = self.all_gather_object(str(failure or ""))
@@ -153,7 +162,7 @@ class World:
         return result
 
     def require_equal(self, content: str, what: str, do: str) -> None:
-        """All ranks have the same, or the job ends."""
+        """End the job unless `content` is the same on all ranks."""
         contents = self.all_gather_object(content)
         others = [str(rank) for rank, other in enumerate(contents) if other != contents[0]]
         if others and self.is_rank_zero:
@@ -162,24 +171,24 @@ class World:
             raise SilentExit(2)
 
     def all_reduce(self, x: Tensor, by: Any = dist.ReduceOp.SUM) -> None:
-        with self._together():
+        with self._report_lost_ranks():
             dist.all_reduce(x, by, self.group)
         self.summed_bytes += x.nbytes
 
     def all_gather(self, x: Tensor) -> Tensor:
         out = x.new_empty(self.size * x.shape[0], *x.shape[1:])
-        with self._together():
+        with self._report_lost_ranks():
             dist.all_gather(list(out.split(len(x))), x.contiguous(), self.group)
         self.gathered_bytes += out.nbytes
         return out
 
     @contextmanager
-    def _together(self) -> Iterator[None]:
+    def _report_lost_ranks(self) -> Iterator[None]:
         try:
             yield
-        except RuntimeError as error:  # gloo's and nccl's errors are all of this kind
+        except RuntimeError as error:  # all errors of gloo and nccl are
             raise RankLost(
-                f"rank {self.rank} of {self.size} cannot reach another rank, which ended or hangs ({_reason_of(error)})"
+                f"rank {self.rank} of {self.size} cannot reach another rank, which ended or hangs ({reason_of(error)})"
             ) from error
 
 
@@ -214,20 +223,22 @@ class _Sum(torch.autograd.Function):
 
 
 def world_of(group: Group | None) -> World:
-    """The ranks of a process group, "world" for all of the job; this process alone where there is none."""
+    """The ranks of a process group, or of the job for "world"; this process alone if there is no process group."""
     if group is None or not (dist.is_available() and dist.is_initialized()):
         return ALONE
     chosen = None if group == "world" else group
     if (rank := dist.get_rank(chosen)) < 0:
-        raise InputError("this process is not in the process group that the loss was given: call it on its ranks only.")
+        raise InputError(
+            "this process is not in the process group of the loss: call the loss on the ranks of its group only."
+        )
     return World(rank, dist.get_world_size(chosen), chosen)
 
 
 @contextmanager
 def open_world(cuda: bool = False) -> Iterator[World]:
-    """The ranks that torchrun started; a process group that is there already is used and left open.
+    """The ranks that torchrun started. An existing process group is used and left open.
 
-    cuda: tensors on GPUs go by nccl (not run on a GPU); everything else goes by gloo.
+    cuda: use nccl for tensors on GPUs (not run on a GPU); everything else uses gloo.
     """
     if dist.is_available() and dist.is_initialized():
         yield world_of("world")
@@ -237,43 +248,36 @@ def open_world(cuda: bool = False) -> Iterator[World]:
         return
     try:
         store, rank, size = next(iter(rendezvous("env://")))
-        # torchrun keeps its store through restarts: without a name of its own, a rank could find its dead peers' addresses.
+        # torchrun keeps its store through restarts: a prefix per restart hides the addresses of dead ranks.
         fresh = dist.PrefixStore(f"sdgmnet-{_number('TORCHELASTIC_RESTART_COUNT', 0)}", store)
         backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
         dist.init_process_group(backend, store=fresh, rank=rank, world_size=size)
     except (ValueError, RuntimeError) as error:
         raise InputError(
-            f"WORLD_SIZE says that there are several ranks, but they cannot be reached ({_reason_of(error)}): start them with "
-            "torchrun."
+            f"WORLD_SIZE is set, but the other ranks cannot be reached ({reason_of(error)}): start them with torchrun."
         ) from error
     try:
         yield world_of("world")
-    except SilentExit:  # torchrun ends all ranks as soon as one has ended: the one that tells the reason goes first
-        time.sleep(SECONDS_TO_SPEAK)
+    except SilentExit:  # torchrun ends all ranks as soon as one has ended: the one that reports the reason goes first
+        time.sleep(SECONDS_TO_REPORT)
         raise
     finally:
         dist.destroy_process_group()
 
 
 def is_rank_zero_process() -> bool:
-    """Before a world is opened, or after: whether this is the rank that speaks."""
+    """Whether this process is rank 0, before or after the process group is opened."""
     return _number("RANK", 0) == 0
 
 
 def was_restarted() -> bool:
-    """Whether torchrun started this process in the place of one that failed (--max-restarts)."""
+    """Whether torchrun started this process to replace one that failed (--max-restarts)."""
     return _number("TORCHELASTIC_RESTART_COUNT", 0) > 0
 
 
 def local_rank() -> int:
-    """Which GPU of its machine is this process's."""
+    """The number of this process on its machine, and of its GPU."""
     return _number("LOCAL_RANK", 0)
-
-
-def _reason_of(error: Exception) -> str:
-    """Torch's own words, the first sentence of them, without the line of its source."""
-    words = re.sub(r"^\[\S+:\d+\] ", "", " ".join(str(error).split()))
-    return words.split(". ")[0].rstrip(".")[:200]
 
 
 def _number(name: str, otherwise: int) -> int:
@@ -282,33 +286,33 @@ def _number(name: str, otherwise: int) -> int:
 
 
 def share_of(count: int, rank: int, size: int, block: int) -> slice:
-    """A rank's part of so many things in a row, cut where blocks end: what is computed by blocks keeps its bits."""
+    """A rank's part of `count` items, split at multiples of `block`: what is computed in blocks keeps its bits."""
     blocks = -(-count // block)
     first, last = (min(count, block * (blocks * one // size)) for one in (rank, rank + 1))
     return slice(first, last)
 
 
-# ---- synchronised
+# BatchNorm over the samples of all ranks
 
 
 class SynchronisedBatchNorm(_BatchNorm):
-    """Normalises by mean and variance of the global batch; equal to BatchNorm of one process that has all samples.
+    """BatchNorm with mean and variance of the global batch: equal to BatchNorm in one process with all samples.
 
-    Two sums over the ranks forward and two backward, of a number a channel. In eval mode it is BatchNorm.
+    torch's own SyncBatchNorm needs GPUs. Forward and backward pass sum two numbers per channel over the ranks.
     """
 
     world: World
 
     @classmethod
     def like(cls, norm: _BatchNorm, world: World) -> Self:
-        """In the place of `norm`, whose parameters and buffers it shares."""
+        """A replacement of `norm` that shares its parameters and buffers."""
         made = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
         made._parameters, made._buffers = norm._parameters, norm._buffers
         made.world, made.training = world, norm.training
         return made
 
     def _check_input_dim(self, input: Tensor) -> None:
-        """Any number of dimensions after the channels."""
+        """Any number of dimensions after the channels is allowed."""
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training:
@@ -320,16 +324,16 @@ class SynchronisedBatchNorm(_BatchNorm):
         *total, count = self.world.sum(torch.cat([local, samples])).split([len(local), 1])
         mean = total[0] / count
         centred = input - mean.view(channels)
-        # From centred values: a mean of squares minus a squared mean would lose digits.
+        # from centred values: a mean of squares minus a squared mean would lose digits
         variance = self.world.sum(centred.square().sum(across)) / count
-        self._remember(mean.detach(), variance.detach() * count / (count - 1))
+        self._update_running(mean.detach(), variance.detach() * count / (count - 1))
         normalised = centred * torch.rsqrt(variance + self.eps).view(channels)
         if self.weight is None:
             return normalised
         return normalised * self.weight.view(channels) + self.bias.view(channels)
 
     @torch.no_grad()
-    def _remember(self, mean: Tensor, unbiased: Tensor) -> None:
+    def _update_running(self, mean: Tensor, unbiased: Tensor) -> None:
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
         self.num_batches_tracked += 1
@@ -339,7 +343,7 @@ class SynchronisedBatchNorm(_BatchNorm):
 
 
 def synchronise_batchnorm(module: nn.Module, world: World | None = None) -> nn.Module:
-    """Let every BatchNorm inside see the samples of all ranks; names of parameters and buffers stay. Returns the module.
+    """Replace every BatchNorm inside by a synchronised one; names of parameters and buffers stay. Returns the module.
 
     world: None for all ranks of the job.
     """
@@ -351,28 +355,25 @@ def synchronise_batchnorm(module: nn.Module, world: World | None = None) -> nn.M
     return module
 
 
-# ---- loss.ranks
-
-
-Loss = TypeVar("Loss", bound=nn.Module)
+# Losses over the pairs of all ranks
 
 
 class GatheredFeatures(NamedTuple):
-    """What a loss needs besides descriptors, of all ranks."""
+    """Features of all ranks that a loss needs besides descriptors."""
 
     raw: Tensor
     maps: tuple[Tensor, ...]
 
 
 def across_ranks(loss: Loss, group: Group = "world") -> Loss:
-    """Let any loss see the pairs of all ranks: it gets n pairs and computes the value of the k n of all, the same everywhere.
+    """Let a loss see the pairs of all ranks: called with n pairs, it returns the loss of all k n, the same on every rank.
 
-    For loops with DistributedDataParallel, which divides gradients by k: what goes back to the n descriptors is k times the
-    gradient of the whole batch, so that the mean is it. Every rank gives as many pairs. State of the loss (statistics,
-    histograms) stays the same on all ranks, for all see the same. Without a process group the loss is as it was.
+    For training loops with DistributedDataParallel, which divides gradients by k: the gradient of the n descriptors is k times
+    that of the whole batch. Every rank must give the same number of pairs. State of the loss (statistics, histograms) is
+    then the same on all ranks. Without a process group the loss is unchanged.
 
     Args:
-        loss: any of this package, or of one's own with its contract.
+        loss: a loss of this package, or any loss called in the same way.
         group: a process group, or "world" for all processes.
 
     Example:
@@ -380,7 +381,7 @@ def across_ranks(loss: Loss, group: Group = "world") -> Loss:
         >>> loss = across_ranks(HardNetLoss())
     """
     if any(isinstance(hook, _GatherFirst) for hook in loss._forward_pre_hooks.values()):
-        raise InputError(f"{type(loss).__name__} sees the pairs of all ranks already: give it a group once.")
+        raise InputError(f"{type(loss).__name__} already sees the pairs of all ranks: give it a group once.")
     loss.register_forward_pre_hook(_GatherFirst(group), with_kwargs=True)
     return loss
 
@@ -412,7 +413,7 @@ def _gathered(world: World, encoded: Any, with_maps: bool) -> GatheredFeatures:
 
 
 def gather_labelled(group: Group | None, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Embeddings (m, D) and labels (m,) of each rank -> those of all, gradients as `across_ranks` has them."""
+    """Embeddings (m, D) and labels (m,) of each rank -> those of all ranks, with gradients as in `across_ranks`."""
     world = world_of(group)
     if world.size == 1:
         return embeddings, labels
@@ -421,10 +422,10 @@ def gather_labelled(group: Group | None, embeddings: Tensor, labels: Tensor) -> 
 
 
 def require_equal_counts(world: World, x: Tensor) -> None:
-    """Before tensors of different sizes meet in a collective, which would hang or crash."""
+    """Tensors of different sizes would make a collective hang or crash."""
     counts = world.all_gather(torch.tensor([len(x)], device=x.device)).tolist()
     if len(set(counts)) > 1:
         raise InputError(
-            f"the ranks bring batches of different sizes ({', '.join(map(str, counts))}): all must be equal; drop the last, "
-            "smaller batch of an epoch (drop_last=True)."
+            f"the batch sizes of the ranks differ ({', '.join(map(str, counts))}): make them equal, e.g. drop the last "
+            "batch of an epoch (drop_last=True)."
         )

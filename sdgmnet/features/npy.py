@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from sdgmnet.distributed import ALONE, World, share_of
-from sdgmnet.engine import NATIVE_CHUNK
+from sdgmnet.engine import INFERENCE
 from sdgmnet.features.describe import Descriptor
 from sdgmnet.report import OnProgress, no_progress, track
 from sdgmnet.storage import new_file, only_worker
 
-BLOCK = 16 * NATIVE_CHUNK  # patches in memory at once
+BLOCK = 16 * INFERENCE.native  # patches in memory at once
 
 
 def describe_into_npy(
@@ -29,7 +29,7 @@ def describe_into_npy(
     Each rank describes a share into a file of its own, and rank 0 concatenates them. Shares end where chunks do, so the result
     is the same to the bit for any number of ranks.
     """
-    rows = share_of(len(patches), world.rank, world.size, NATIVE_CHUNK)
+    rows = share_of(len(patches), world.rank, world.size, INFERENCE.native)
     parts = [out.with_name(f".{out.name}.parts") / f"rank-{rank}" for rank in range(world.size)]
     with ExitStack() as stack:
         world.on_rank_zero(lambda: stack.enter_context(_temporary_folder(parts[0].parent)))

@@ -1,4 +1,4 @@
-"""The angles at the end of a run: what Fig. 2 is drawn from, and the figures to hold against the authors' logs."""
+"""The angles at the end of a run: the data of Fig. 2, and figures to compare with the authors' logs."""
 
 import copy
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.step import draw_batch, encode_sides
 
 BATCHES = 8
-FEW = 0.1  # a share of triplets
+FEW = 0.1  # share of triplets
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class Angles:
         return found
 
     def summary(self, config: TrainConfig) -> dict[str, Any]:
-        """Moments and skewness of the angles, and the share of triplets beyond the margin; nothing of fewer than two."""
+        """Moments and skewness of the angles, and the share of triplets beyond the margin; empty for fewer than two."""
         if len(self.theta_pos) < 2:
             return {}
         return {
@@ -66,18 +66,18 @@ class Angles:
         }
 
     def concern(self, batch_size: int) -> str | None:
-        """What one should know before using the weights: data without anything to learn from train without complaint."""
+        """A warning if the data has little to learn from, which training does not notice otherwise."""
         admitted = len(self.theta_pos) / (BATCHES * batch_size)
         if admitted < FEW:
             return (
-                f"of {1 - admitted:.0%} of the points, some other point's patch looks nearly the same and does not count as a "
-                "negative: are the patches all alike? Little can be learned from them."
+                f"{1 - admitted:.0%} of the points have no negative, because patches of other points look almost the same: are "
+                "all patches alike? Little can be learned from them."
             )
         confused = float((self.theta_pos >= self.theta_neg).mean())
         if confused > 0.5:
             return (
-                f"for {confused:.0%} of the points, another point's patch is nearer than their own: the weights tell little "
-                "apart. Do the points have patches of their own? Does training need more iterations?"
+                f"for {confused:.0%} of the points, a patch of another point is nearer than their own: the descriptor hardly "
+                "distinguishes points. Are the labels right? Does training need more iterations?"
             )
         return None
 
@@ -92,7 +92,7 @@ class Angles:
 def measure_angles(
     encoder: Encoder, sampler: PairSampler, loss: nn.Module, config: TrainConfig, world: World = ALONE
 ) -> Angles:
-    """θ⁺ and θ⁻ of the next batches as training would see them (dropout, BatchNorm of the batch), leaving the run untouched."""
+    """θ⁺ and θ⁻ of the next batches as training would see them (dropout, BatchNorm of the batch). The run is unchanged."""
     encoder = copy.deepcopy(encoder).train()
     positive_angles, negative_angles = [], []
     for step in range(config.iterations, config.iterations + BATCHES):

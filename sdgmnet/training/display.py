@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live bar on a terminal, a line an evaluation everywhere, TensorBoard where asked."""
+"""The progress of a run: a bar in a terminal, a line per evaluation, TensorBoard on request."""
 
 import time
 from pathlib import Path
@@ -47,20 +47,20 @@ class Display:
         patches = sum(len(patchset) for patchset in sources.train)
         trained = ", ".join(patchset.name for patchset in sources.train)
         self.console.print(
-            f"Training {self.config.encoder} by {self.config.loss} on {trained} ({patches} patches): "
+            f"Training {self.config.encoder} with the loss {self.config.loss} on {trained} ({patches} patches): "
             f"{self.config.iterations} iterations of {self.config.batch_size} pairs, {device}, "
             f"{torch.get_num_threads()} threads, {self.config.engine}{f', {ranks} ranks' if ranks > 1 else ''}."
         )
         for scene, count in left_out.items():
             self.console.print(
-                f"{scene}: {count} of its parts (images, models) have too few points for their share of a batch and are "
-                "never shown; a smaller --batch-size shows them."
+                f"{scene}: {count} of its parts (images, models) have too few points for their share of a batch and are not "
+                "used; a smaller --batch-size uses them."
             )
         for patchset in sources.test:
             pairs = len(some_pairs(patchset, self.config.most_evaluation_pairs))
             self.console.print(f"Held out: {patchset.name}, {pairs} pairs.")
         if not sources.test:
-            self.console.print("Nothing is held out (--holdout): the last weights count as the best.")
+            self.console.print("No set is held out (--holdout): best.safetensors will be the last weights.")
 
     def advance(self, step: int, value: float, report: Any) -> None:
         seconds = max(time.monotonic() - self.ready, 1e-9)
@@ -84,7 +84,7 @@ class Display:
         if self.writer is not None:
             for name, score in scores.items():
                 self.writer.add_scalar(f"fpr95/{name}", score, step)
-        self.ready = time.monotonic()  # evaluating is not training
+        self.ready = time.monotonic()  # the time of the evaluation does not count
 
     def finished(self, out: Path, results: dict[str, Any]) -> None:
         best, last = results["fpr95_best"], results["fpr95_last"]
@@ -93,7 +93,7 @@ class Display:
                 f"FPR@95: best {100 * best['mean']:.2f} % at step {best['step']}, last {100 * last['mean']:.2f} %."
             )
         if results["concern"]:
-            self.console.print(f"Take care: {results['concern']}")
+            self.console.print(f"Warning: {results['concern']}")
         self.console.print(f"Weights, log and results are in {out}.")
 
 

@@ -1,4 +1,4 @@
-"""The run's log: one JSON object a line, every statistic of Tables 2-4 an epoch, every evaluation."""
+"""log.jsonl: one JSON object per line, with the statistics of Tables 2-4 per epoch, and every evaluation."""
 
 import json
 import os
@@ -10,28 +10,34 @@ from sdgmnet.storage import parse_json, read_text
 
 
 class RunLog:
-    """Appends lines to `path`; a resumed run first cuts off what was written after its checkpoint."""
+    """Appends lines to `path`. A resumed run first truncates it to `keep_bytes`, its length at the checkpoint.
 
-    def __init__(self, path: Path, keep_bytes: int | None = None) -> None:
+    path: None on ranks other than 0: nothing is written.
+    """
+
+    def __init__(self, path: Path | None, keep_bytes: int | None = None) -> None:
         self.path = path
-        if path.is_symlink() or (path.exists() and not path.is_file()):  # it is written in place, wherever a link leads
-            raise InputError(f"{path} is a link or no file: a run keeps its log in its own folder; remove it.")
+        if path is None:
+            return
+        if path.is_symlink() or (path.exists() and not path.is_file()):  # writing would follow the link
+            raise InputError(f"{path} is a link or not a file: a run keeps its log in its own folder; remove it.")
         if keep_bytes is None:
             path.write_bytes(b"")
         else:
             if not path.exists() or path.stat().st_size < keep_bytes:
-                raise InputError(
-                    f"{path} is shorter than its checkpoint says: it was changed; start anew in another folder."
-                )
+                raise InputError(f"{path} is shorter than at its checkpoint: it was changed; start in another folder.")
             with open(path, "rb+") as file:
                 file.truncate(keep_bytes)
 
     def write(self, kind: str, step: int, **fields: Any) -> None:
+        if self.path is None:
+            return
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"kind": kind, "step": step, **fields}, allow_nan=False) + "\n")
 
     def synced_size(self) -> int:
-        """Bytes written so far, safely on disk: a checkpoint must not be newer than its log."""
+        """Bytes written so far, flushed to disk: a checkpoint must not be newer than its log."""
+        assert self.path is not None
         with open(self.path, "rb+") as file:
             os.fsync(file.fileno())
         return self.path.stat().st_size
@@ -47,5 +53,5 @@ def read_log(path: Path | str, kind: str) -> list[dict[str, Any]]:
     except (ValueError, OSError) as error:
         raise InputError(f"{path} is not the log of a run ({error}): give the log.jsonl of a run.") from error
     if not all(isinstance(line, dict) and {"kind", "step"} <= set(line) for line in lines):
-        raise InputError(f"{path} is not the log of a run: a line is an object with its kind and its step.")
+        raise InputError(f"{path} is not the log of a run: each line must be an object with kind and step.")
     return [line for line in lines if line["kind"] == kind]

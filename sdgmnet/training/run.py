@@ -1,10 +1,10 @@
-"""A training run in memory: what a checkpoint holds, what it is computed from, and one step of it."""
+"""A training run in memory: what a checkpoint holds, how it is built, and one step of it."""
 
 import ctypes
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,40 +16,30 @@ from sdgmnet.data.patchset import PatchSet, some_pairs
 from sdgmnet.data.sampler import PairSampler
 from sdgmnet.distributed import ALONE, SilentExit, World, local_rank, share_of, synchronise_batchnorm
 from sdgmnet.encoders import ENCODERS, Encoder, L2Net, initialise_orthogonally, load_encoder
-from sdgmnet.engine import NATIVE_CHUNK, Engine, describe_patches, prepare
+from sdgmnet.engine import (
+    INFERENCE,
+    TRAINING,
+    Engine,
+    Trunk,
+    build_trunk,
+    choose_chunk,
+    choose_engine,
+    describe_patches,
+    prepare,
+)
 from sdgmnet.errors import InputError
 from sdgmnet.loss.orthogonal import WithOrthogonality
 from sdgmnet.loss.registry import loss_by_name, parse_options
 from sdgmnet.metrics import fpr_at_recall, pair_distances
 from sdgmnet.training.config import TrainConfig
-from sdgmnet.training.engine import Trunk, build_trunk, choose_engine
 from sdgmnet.training.step import draw_batch, train_step
 
-# ---- training.memory
-
-
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of mallopt in the C library of Linux
-LARGEST = 2**30  # bytes of a block that is kept
-
-
-def keep_freed_memory() -> None:
-    """Have what is freed kept for the next step, where the C library can be told so (glibc).
-
-    For the whole process, and for good. Otherwise it gives large blocks back at once, and the system hands out and clears the
-    same pages at each step: a fifth of a step of L2Net on a CPU. The most memory in use is a twentieth more with L2Net, and the
-    same with SDGMNet.
-    """
-    with suppress(OSError, AttributeError, TypeError):  # no such library, no such function, Windows
-        library = ctypes.CDLL(None)
-        if library.mallopt(MMAP_THRESHOLD, LARGEST):  # one that refuses it would do worse with the second alone
-            library.mallopt(TRIM_THRESHOLD, LARGEST)
-
-
-# ---- training.run
+# Of mallopt in glibc, and the largest block in bytes that is kept
+TRIM_THRESHOLD, MMAP_THRESHOLD, LARGEST_BLOCK = -1, -3, 2**30
 
 
 class Diverged(RuntimeError):
-    """The encoder or the loss is not finite any more."""
+    """The weights, the descriptors or the loss are not finite."""
 
 
 @dataclass
@@ -63,7 +53,7 @@ class Run:
     trunk: Trunk
     world: World = ALONE
     step: int = 0
-    sums: dict[str, float] = field(default_factory=dict)  # of this epoch's iterations
+    sums: dict[str, float] = field(default_factory=dict)  # over the iterations of this epoch
     counted: int = 0
     best: dict[str, Any] = field(default_factory=dict)
 
@@ -88,14 +78,30 @@ class Run:
         self.step, self.sums, self.counted, self.best = state["step"], state["sums"], state["counted"], state["best"]
 
     def check_finite(self) -> None:
-        """Before anything is kept or measured: a step may have broken the weights although its loss was finite."""
+        """Before anything is saved or measured: a step with a finite loss can still break the weights."""
         if not all(torch.isfinite(parameter).all() for parameter in self.encoder.parameters()):
             raise Diverged("the encoder's weights are not finite")
 
 
-def start(config: TrainConfig, patchsets: Sequence[PatchSet], *, resume: bool = False, world: World = ALONE) -> Run:
-    """A run at step 0: the only place where a device is chosen and weights are initialised."""
-    device = choose_device(config.device)
+def resolve_hardware(config: TrainConfig, device: torch.device) -> TrainConfig:
+    """Replace engine, chunk size and threads left open by those of this machine: results depend on them in the last bits."""
+    encoder = ENCODERS[config.encoder](config.dropout).to(device)
+    engine = choose_engine(config.engine, encoder)
+    chunk_size = config.chunk_size or choose_chunk(engine, encoder, TRAINING) if encoder.chunkable else None
+    threads = config.threads or torch.get_num_threads()
+    return replace(config, engine=engine, chunk_size=chunk_size, threads=threads)
+
+
+def start(
+    config: TrainConfig,
+    patchsets: Sequence[PatchSet],
+    *,
+    device: torch.device | None = None,
+    resume: bool = False,
+    world: World = ALONE,
+) -> Run:
+    """A run at step 0, with initial weights; on resume, a checkpoint replaces them."""
+    device = choose_device(config.device) if device is None else device
     torch.set_num_threads(config.threads or torch.get_num_threads())
     keep_freed_memory()
     torch.manual_seed(config.seed)
@@ -108,27 +114,44 @@ def start(config: TrainConfig, patchsets: Sequence[PatchSet], *, resume: bool = 
     sampler.require_batch_size(config.batch_size)
     if config.mean_image and isinstance(encoder, L2Net) and not resume:
         encoder.mean_image.copy_(mean_image(sampler))
-    if config.init is not None and not resume:  # a checkpoint brings its own weights
-        start_from = load_encoder(config.init)[0]
-        if type(start_from) is not type(encoder):
-            raise InputError(f"--init {config.init} holds a {type(start_from).__name__}, not a {config.encoder}.")
-        encoder.load_state_dict(start_from.state_dict())
+    if config.init is not None and not resume:
+        load_initial_weights(encoder, config)
+    encoder.to(device).train()
+    engine = choose_engine(config.engine, encoder)
     if world.size > 1 and not encoder.chunkable:
         for name, child in encoder.named_children():
             if name != "norm":  # which sees the gathered batch
                 setattr(encoder, name, synchronise_batchnorm(child, world))
-    encoder.to(device).train()
     loss = build_loss(config).to(device)
     optimizer = build_optimizer(config, encoder)
-    engine = choose_engine(config.engine, device, config.encoder)
     trunk = build_trunk(encoder, engine, config.recompute)
     return Run(config, encoder, loss, optimizer, sampler, device, trunk, world)
+
+
+def load_initial_weights(encoder: Encoder, config: TrainConfig) -> None:
+    assert config.init is not None
+    initial = load_encoder(config.init)[0]
+    if type(initial) is not type(encoder):
+        raise InputError(f"--init {config.init} holds a {type(initial).__name__}, not a {config.encoder}.")
+    encoder.load_state_dict(initial.state_dict())
+
+
+def keep_freed_memory() -> None:
+    """Have glibc keep freed memory for the next step, for the rest of the process.
+
+    Otherwise it returns large blocks at once, and the system hands out and clears the same pages at each step: a fifth of a
+    step of L2Net on a CPU. Peak memory is 5 % more with L2Net, and the same with SDGMNet.
+    """
+    with suppress(OSError, AttributeError, TypeError):  # another C library
+        library = ctypes.CDLL(None)
+        if library.mallopt(MMAP_THRESHOLD, LARGEST_BLOCK):  # with the second setting alone, memory use would be worse
+            library.mallopt(TRIM_THRESHOLD, LARGEST_BLOCK)
 
 
 def choose_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda":  # of several ranks on a machine each has its own
+    if name == "cuda":  # each rank of a machine has its own
         name = f"cuda:{local_rank()}"
     try:
         device = torch.device(name)
@@ -146,7 +169,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def mean_image(sampler: PairSampler, most: int = 20_000) -> Tensor:
-    """(32, 32): the mean of the patches to train on, in [0, 1]; of as many of them, evenly spread, where there are more."""
+    """(32, 32): the mean training patch in [0, 1], of at most `most` patches, evenly spread."""
     count = len(sampler.order)
     chosen = sampler.order[np.linspace(0, count - 1, min(count, most), dtype=np.int64)]
     total = torch.zeros(OUTPUT_SIDE, OUTPUT_SIDE, dtype=torch.float64)
@@ -157,7 +180,7 @@ def mean_image(sampler: PairSampler, most: int = 20_000) -> Tensor:
 
 
 def build_optimizer(config: TrainConfig, encoder: nn.Module) -> torch.optim.Optimizer:
-    """The learning rate is set anew at each step."""
+    """The learning rate is set at each step."""
     parameters, rate, decay = encoder.parameters(), config.learning_rate, config.weight_decay
     if config.optimizer == "adam":
         return torch.optim.Adam(parameters, lr=rate, weight_decay=decay)
@@ -171,7 +194,7 @@ def build_loss(config: TrainConfig) -> nn.Module:
 
 
 def iterate_once(run: Run) -> float:
-    """One step of Algorithm 1, from drawing the batch to the optimiser; returns the loss."""
+    """One step of Algorithm 1, from sampling the batch to the optimiser; returns the loss."""
     config, step = run.config, run.step
     for group in run.optimizer.param_groups:
         group["lr"] = config.learning_rate_at(step)
@@ -189,8 +212,8 @@ def iterate_once(run: Run) -> float:
             trunk=run.trunk,
             world=run.world,
         ).item()
-    except InputError as error:  # a loss refuses descriptors that are not finite
-        if step == 0:  # nothing has been learned yet that could have broken
+    except InputError as error:  # losses refuse descriptors that are not finite
+        if step == 0:  # the input is wrong: training cannot have broken anything yet
             if run.world.is_rank_zero:
                 raise
             raise SilentExit(2) from error  # all ranks compute the same loss
@@ -202,13 +225,13 @@ def iterate_once(run: Run) -> float:
 
 
 def evaluate(run: Run, tests: Sequence[PatchSet]) -> dict[str, float]:
-    """FPR@95 of the encoder as it is now on each held-out set, and their mean. Ranks share the describing."""
+    """FPR@95 of the current encoder on each held-out set, and their mean. Each rank describes a part of the patches."""
     scores, world = {}, run.world
-    # Of L2Net with BatchNorm that ranks share, there is no native form: then auto is torch.
+    # auto: L2Net with synchronised BatchNorm has no native engine
     engine: Engine = "eager" if run.config.engine == "eager" else "auto"
 
     def describe(patches: np.ndarray) -> np.ndarray:
-        mine = share_of(len(patches), world.rank, world.size, NATIVE_CHUNK)
+        mine = share_of(len(patches), world.rank, world.size, INFERENCE.native)
         return np.concatenate(world.all_gather_object(describe_patches(run.encoder, patches[mine], engine=engine)))
 
     for patchset in tests:
@@ -221,12 +244,12 @@ def evaluate(run: Run, tests: Sequence[PatchSet]) -> dict[str, float]:
 
 
 def report_of(loss: nn.Module) -> dict[str, float]:
-    """What a loss tells of its last batch (`report`, a named tuple of scalars), where it does."""
+    """Statistics of a loss's last batch (`report`, a named tuple of scalars), if it has any."""
     report = getattr(loss, "report", None)
     return {} if report is None else {name: value.item() for name, value in report._asdict().items()}
 
 
 def running_of(loss: nn.Module) -> dict[str, float]:
-    """The running statistics of a loss (`running()`), where it has any."""
+    """The running statistics of a loss (`running()`), if it has any."""
     running = getattr(loss, "running", dict)
     return {f"running_{name}": value for name, value in running().items()}

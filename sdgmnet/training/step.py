@@ -1,4 +1,4 @@
-"""One iteration of Algorithm 1: patches -> descriptors -> loss -> optimiser. The mathematics is that of one big batch."""
+"""One iteration of Algorithm 1: patches -> descriptors -> loss -> optimiser. Chunks and ranks compute one big batch."""
 
 import numpy as np
 import torch
@@ -7,12 +7,12 @@ from torch import Tensor, nn
 from sdgmnet.data.sampler import PairSampler
 from sdgmnet.distributed import ALONE, World
 from sdgmnet.encoders import Encoded, Encoder
+from sdgmnet.engine import Trunk, device_of
 from sdgmnet.errors import InputError
 from sdgmnet.loss.registry import call_loss
 from sdgmnet.training.config import TrainConfig
-from sdgmnet.training.engine import Trunk
 
-MASK_BLOCK = 64  # samples that share one random stream of dropout
+MASK_BLOCK = 64  # samples per random stream of dropout
 
 
 def train_step(
@@ -28,10 +28,10 @@ def train_step(
     trunk: Trunk | None = None,
     world: World = ALONE,
 ) -> Tensor:
-    """sides (2, N, 1, 32, 32): anchors, positives; keep (2, N, 128, 8, 8): what dropout leaves. Returns the loss.
+    """sides (2, N, 1, 32, 32): anchors, positives; keep (2, N, 128, 8, 8): dropout's mask. Returns the loss.
 
-    trunk: a faster or thriftier form of `encoder.trunk`, see `training.engine`.
-    world: of several ranks each brings its rows of the batch, and the step is that of the whole.
+    trunk: `encoder.trunk` by another engine, see `engine.build_trunk`.
+    world: each rank gives its rows of the batch; the step is that of the whole batch.
     """
     needs = getattr(loss, "needs", ())
     anchor, positive = encode_sides(
@@ -41,7 +41,7 @@ def train_step(
     value = call_loss(loss, anchor.descriptors, positive.descriptors, progress=progress, **more)
     if not value.requires_grad:
         raise InputError(
-            f"{type(loss).__name__} returned a value without a gradient: compute it from anchor and positive, by torch alone."
+            f"{type(loss).__name__} returned a value without a gradient: compute it from anchor and positive with torch only."
         )
     optimizer.zero_grad(set_to_none=True)
     value.backward()
@@ -60,15 +60,15 @@ def encode_sides(
     trunk: Trunk | None = None,
     world: World = ALONE,
 ) -> tuple[Encoded, Encoded]:
-    """Both sides of a batch as if each went through the encoder whole; the batch of all ranks where there are several.
+    """Anchors and positives of the whole batch of all ranks, encoded.
 
-    A trunk that treats every patch alone runs in chunks that fit a CPU's cache; any other, with BatchNorm inside, runs whole.
-    BatchNorm sees a side at once, as the published code has it, or both sides at once with `joint_batchnorm`. Maps are large:
-    `with_maps` asks for them.
+    A trunk that treats every patch independently runs in chunks; one with BatchNorm inside runs on a whole side. BatchNorm
+    statistics are per side, as in the published code, or over both sides with `joint_batchnorm`. Feature maps are large and
+    only kept with `with_maps`.
     """
     count = sides.shape[1]
     encoder.check_patches(sides.flatten(0, 1))
-    # A trunk that looks across the batch gives its maps by the way; of any other, only the encoder's own does.
+    # of chunkable encoders, only the eager trunk returns maps
     trunk = encoder.trunk if trunk is None or (with_maps and encoder.chunkable) else trunk
     if not encoder.chunkable:
         return _encode_whole(encoder, trunk, sides, keep, joint_batchnorm, with_maps, world)
@@ -102,7 +102,7 @@ def _encode_whole(
     with_maps: bool,
     world: World,
 ) -> tuple[Encoded, Encoded]:
-    """Each side in one pass through the encoder, or both in one. BatchNorm inside is synchronised by itself."""
+    """One pass per side, or one for both. Inner BatchNorm layers synchronise the ranks by themselves."""
     if joint_batchnorm:
         features, first = trunk(sides.flatten(0, 1), None if keep is None else keep.flatten(0, 1))
         raw = encoder.normalise_batch(_of_all_ranks(features, world))
@@ -127,8 +127,8 @@ def _two_sides(both: Encoded) -> tuple[Encoded, Encoded]:
 def draw_batch(
     encoder: Encoder, sampler: PairSampler, config: TrainConfig, step: int, world: World = ALONE
 ) -> tuple[Tensor, Tensor | None]:
-    """Patches (2, n, 1, 32, 32) of one step and what dropout leaves of their features: a rank's rows of the whole batch."""
-    device, rows = next(encoder.parameters()).device, world.rows(config.batch_size)
+    """Patches (2, n, 1, 32, 32) of one step and dropout's mask: a rank's rows of the whole batch."""
+    device, rows = device_of(encoder), world.rows(config.batch_size)
     sides = sampler.batch(step, config.batch_size, device, config.augmentation, rows)
     shape = encoder.feature_shape
     return sides, dropout_masks(config.seed, step, config.batch_size, shape, config.dropout, device, rows)
@@ -143,13 +143,13 @@ def dropout_masks(
     device: torch.device | str = "cpu",
     rows: slice | None = None,
 ) -> Tensor | None:
-    """What dropout leaves of both sides, (2, count, *shape) bool, or of these rows only; None where nothing is dropped.
+    """Dropout's mask of both sides, (2, count, *shape) bool, or of these rows only; True is kept. None for rate 0.
 
-    A pure function of (seed, step, side, block of 64 samples): chunks, recomputation and several processes see the same mask.
+    A pure function of (seed, step, side, block of 64 samples): chunks, recomputation and ranks see the same mask.
     """
     if rate == 0:
         return None
-    border = round(rate * 65536)  # 16 random bits a feature are enough: the rate is met to 1e-5
+    border = round(rate * 65536)  # 16 random bits per feature: the rate is exact to 1e-5
     first, last, _ = (rows or slice(None)).indices(count)
     masks = np.empty((2, last - first, *shape), dtype=bool)
     for side in range(2):

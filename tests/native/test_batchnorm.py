@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from sdgmnet.data.sources import with_pairs
 from sdgmnet.distributed import ALONE, synchronise_batchnorm
 from sdgmnet.encoders import L2Net, SDGMNet
-from sdgmnet.engine import describe_patches
+from sdgmnet.engine import build_trunk, describe_patches
 from sdgmnet.native import batchnorm
 from sdgmnet.native.build import library
 from sdgmnet.training.config import TrainConfig
-from sdgmnet.training.engine import build_trunk
 from sdgmnet.training.run import evaluate, start
 from sdgmnet.training.step import dropout_masks, encode_sides
 from tests.conftest import blob_patches

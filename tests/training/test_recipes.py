@@ -11,11 +11,10 @@ from rich.console import Console
 from sdgmnet.cli import main
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.sources import Sources
-from sdgmnet.encoders import L2Net
-from sdgmnet.engine import halve
+from sdgmnet.encoders import ENCODERS, L2Net
+from sdgmnet.engine import choose_engine, halve
 from sdgmnet.errors import InputError
 from sdgmnet.training.config import TrainConfig
-from sdgmnet.training.engine import choose_engine
 from sdgmnet.training.fit import train
 from sdgmnet.training.log import read_log
 from sdgmnet.training.recipes import RECIPES, settings_of
@@ -116,7 +115,7 @@ def test_every_method_trains(name: str, preset: str, blobs: PatchSet, other_blob
         expected = halve(torch.from_numpy(blobs.patches.mean(axis=0, keepdims=True)))[0] / 255
         assert torch.allclose(encoder.mean_image.double(), expected, atol=1e-6)
     saved = TrainConfig.load(tmp_path / "run/config.json")
-    assert saved.engine == choose_engine("auto", torch.device("cpu"), config.encoder)
+    assert saved.engine == choose_engine("auto", ENCODERS[config.encoder]())
 
 
 def test_what_is_typed_goes_before_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

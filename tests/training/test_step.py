@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from sdgmnet.encoders import Encoded, L2Net, SDGMNet, TFeat
+from sdgmnet.engine import build_trunk
 from sdgmnet.errors import InputError
 from sdgmnet.loss import SDGMLoss
 from sdgmnet.native.build import library
 from sdgmnet.training.config import TrainConfig
-from sdgmnet.training.engine import build_trunk, choose_chunk, choose_engine
 from sdgmnet.training.run import build_optimizer
 from sdgmnet.training.step import MASK_BLOCK, dropout_masks, encode_sides, train_step
 
@@ -164,25 +164,6 @@ def test_native_trunk_equals_the_plain_step(encoder: SDGMNet, recompute: bool) -
     assert (native - exact).norm() <= 1e-3 * exact.norm()
 
 
-def test_engine_is_a_matter_of_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    monkeypatch.setattr("sdgmnet.training.engine.library", lambda: object())
-    assert choose_engine("auto", cpu) == choose_engine("native", cpu) == "native"
-    assert choose_engine("auto", gpu) == choose_engine("eager", cpu) == "eager"
-    with pytest.raises(InputError, match="--device cpu"):
-        choose_engine("native", gpu)
-    monkeypatch.setattr("sdgmnet.training.engine.library", lambda: None)
-    assert choose_engine("auto", cpu) == "eager"
-    with pytest.raises(InputError, match="--engine eager"):
-        choose_engine("native", cpu)
-
-
-def test_chunks_suit_their_engine() -> None:
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert (choose_chunk("eager", cpu), choose_chunk("native", cpu)) == (64, 1024)
-    assert choose_chunk("eager", gpu) is None
-
-
 @pytest.mark.parametrize("joint", [False, True])
 def test_batchnorm_inside_sees_whole_sides(joint: bool) -> None:
     """L2Net: two passes, or one over both sides; never chunks. Dropout is the mask's."""
@@ -215,15 +196,6 @@ def test_tfeat_in_chunks_is_tfeat_whole() -> None:
         whole = encoder.encode(patches)
         torch.testing.assert_close(mine.descriptors, whole.descriptors)
         torch.testing.assert_close(mine.maps[0], whole.maps[0])
-
-
-def test_the_native_engine_is_not_for_tfeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu = torch.device("cpu")
-    monkeypatch.setattr("sdgmnet.training.engine.library", lambda: object())
-    assert choose_engine("auto", cpu, "l2net") == "native"
-    assert choose_engine("auto", cpu, "tfeat") == choose_engine("eager", cpu, "tfeat") == "eager"
-    with pytest.raises(InputError, match="not tfeat: use --engine eager"):
-        choose_engine("native", cpu, "tfeat")
 
 
 def by_hand(name: str, gradients: list[torch.Tensor], start: torch.Tensor) -> torch.Tensor:

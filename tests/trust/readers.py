@@ -50,9 +50,8 @@ from sdgmnet.sfm.viewer import read_ply
 from sdgmnet.sfm.workspace import read_map, read_map_options, write_map
 from sdgmnet.storage import write_json
 from sdgmnet.training.angles import Angles
-from sdgmnet.training.checkpoint import checkpoints, load_checkpoint, read_checkpoint, save_checkpoint
+from sdgmnet.training.checkpoint import checkpoints, fingerprint, load_checkpoint, read_checkpoint, save_checkpoint
 from sdgmnet.training.config import TrainConfig
-from sdgmnet.training.fit import fingerprint
 from sdgmnet.training.log import read_log
 from tests.conftest import blob_patches
 from tests.trust import mutations
