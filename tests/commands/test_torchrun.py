@@ -98,7 +98,7 @@ def test_a_killed_rank_ends_the_job_with_a_reason(folder: Path) -> None:
     job = torchrun(folder, *TRAIN, "-o", "run")
     errors = errors_of(job)
     assert job.returncode != 0
-    assert "sdgmnet: training ended at step 5 of 8: rank 0 of 2 cannot reach another rank" in errors
+    assert "sdgmnet: training stopped at step 5 of 8: rank 0 of 2 cannot reach another rank" in errors
     assert "start the ranks again with --resume" in errors
     assert "Traceback" not in errors.split("ChildFailedError")[0].split("torch/distributed")[0]
     resumed = torchrun(folder, "train", "-o", "run", "--resume", "--loss", "killer.py:Killer")
@@ -112,7 +112,7 @@ def test_bad_input_is_said_once(folder: Path) -> None:
     job = torchrun(folder, *TRAIN, "-o", "run", "--batch-size", "5")
     errors = errors_of(job)
     assert job.returncode != 0
-    assert errors.count("--batch-size 5 cannot be shared equally by 2 ranks") == 1
+    assert errors.count("--batch-size 5 is not a multiple of the 2 ranks") == 1
     assert not (folder / "run").exists()
 
 

@@ -202,7 +202,7 @@ def test_a_folder_that_lacks_a_strip_is_made_anew(
     make_strips(sequences, out, options, only=["v_noise"])
     assert contents(out) == before
     (out / "v_noise/strips.json").write_text("[]")
-    with pytest.raises(InputError, match="does not hold what sdgmnet writes there"):
+    with pytest.raises(InputError, match="is damaged or was not written by sdgmnet"):
         make_strips(sequences, out, options)
 
 

@@ -48,11 +48,11 @@ def test_what_is_wrong_with_a_table_is_said(tmp_path: Path, text: str, said: str
 
 def test_what_is_wrong_with_an_npz_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "bad.npz").write_text("no archive")
-    with pytest.raises(InputError, match="not a whole npz file"):
+    with pytest.raises(InputError, match="not a valid npz file"):
         read_keypoints(tmp_path / "bad.npz", "")
     np.save(tmp_path / "array.npy", np.zeros((3, 2)))
     (tmp_path / "array.npy").rename(tmp_path / "bad.npz")
-    with pytest.raises(InputError, match="not a whole npz file"):
+    with pytest.raises(InputError, match="not a valid npz file"):
         read_keypoints(tmp_path / "bad.npz", "")
     with pytest.raises(InputError, match="does not exist"):
         read_keypoints(tmp_path / "none.npz", "")

@@ -50,7 +50,7 @@ def test_scene_survives_the_disk(tmp_path: Path) -> None:
 
 def test_what_is_no_scene_is_said(tmp_path: Path) -> None:
     (tmp_path / "scene.npz").write_bytes(b"nothing")
-    with pytest.raises(InputError, match="not a whole npz file"):
+    with pytest.raises(InputError, match="not a valid npz file"):
         load_scene(tmp_path / "scene.npz")
     scene = SparseScene((), np.zeros((4, 3)), np.array([[0, 1]]))  # a photo that is not there sees a point
     save_scene(scene, tmp_path / "scene.npz")

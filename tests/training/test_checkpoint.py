@@ -38,7 +38,7 @@ def test_never_a_fresh_start(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no checkpoint"):
         load_checkpoint(tmp_path)
     save_checkpoint(tmp_path, 1, {}).write_bytes(b"nothing")
-    with pytest.raises(InputError, match="is whole"):
+    with pytest.raises(InputError, match="no checkpoint in"):
         load_checkpoint(tmp_path)
 
 

@@ -289,7 +289,7 @@ def test_the_command_by_two_ranks(
             assert largest_difference(tmp_path / "alone" / weights, tmp_path / name / weights) < 1e-5
         assert (tmp_path / name / "angles.npz").exists()
 
-    assert "cannot be shared equally by 2 ranks: use 8" in first["uneven"][1]
+    assert "not a multiple of the 2 ranks: use 8" in first["uneven"][1]
     assert "already holds a run" in first["taken"][1]
     assert "batch of 4000 pairs" in first["too large"][1]
     assert "data or configuration of rank 0 and of rank 1 differ" in first["other data"][1]

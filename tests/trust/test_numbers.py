@@ -67,7 +67,7 @@ def train_on(patches: np.ndarray, out: Path, steps: int, loss: str) -> str:
         json.dumps(results, allow_nan=False)  # raises where a number is not finite
         said = " ".join(stream.getvalue().split())
         if results["concern"]:
-            assert "Take care" in said
+            assert "Warning: " in said
             ended += "; it says: " + results["concern"].partition(":")[0]
         weights = load_file(out / "run/last.safetensors")
         assert all(torch.isfinite(tensor).all() for tensor in weights.values())

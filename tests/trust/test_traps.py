@@ -158,7 +158,7 @@ def test_deflated_weights_that_unpack_to_far_more_are_refused(read: Callable[[Pa
         for name in plain.namelist():
             packed.writestr(name, plain.read(name))
     (tmp_path / "plain.pt").unlink()
-    with pytest.raises(InputError, match="would unpack to 300 MB"):
+    with pytest.raises(InputError, match="would decompress to 300 MB"):
         read(tmp_path / "w.pt")
 
 
@@ -186,7 +186,7 @@ def test_h5_chunk_that_is_far_larger_than_its_array(tmp_path: Path) -> None:
         )
         packer = zlib.compressobj(1)
         made.id.write_direct_chunk((0, 0), b"".join(packer.compress(bytes(2**20)) for _ in range(512)) + packer.flush())
-    with pytest.raises(InputError, match="would unpack to 537 MB"):
+    with pytest.raises(InputError, match="would decompress to 537 MB"):
         h5.read_features(tmp_path / "f.h5", "a.png")
 
 
