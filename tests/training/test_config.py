@@ -139,8 +139,8 @@ def test_losses_and_their_options_are_kept(tmp_path: Path) -> None:
     ("fields", "message"),
     [
         ({"loss": "magic"}, "--loss must be one of sdgm.*pml:NAME or FILE.py:NAME"),
-        ({"loss_options": ("margin=1",)}, "margin is a probability"),
-        ({"loss_options": ("self_weight=magic",)}, "self_weight is one of"),
+        ({"loss_options": ("margin=1",)}, "margin"),
+        ({"loss_options": ("self_weight=magic",)}, "self_weight"),
         ({"loss_options": ("power_adjustment=1",)}, "power_adjustment of the loss sdgm is true or false"),
         ({"loss_options": ("group=world",)}, "no option 'group'"),
         ({"loss": "hynet", "loss_options": ("margin",)}, "NAME=VALUE"),
