@@ -1,6 +1,6 @@
-"""Posed photos and the sparse points they share, as plain arrays: what dense stereo and correspondence work from.
+"""Posed photos and their sparse points as arrays: the input of dense stereo and of correspondences.
 
-Pixel centres at integers, as everywhere in the package; whoever reads COLMAP's files converts from its halves.
+Pixel centres are at integers, as everywhere in the package; COLMAP's, at halves, are converted on reading.
 """
 
 from pathlib import Path
@@ -33,7 +33,7 @@ class View(NamedTuple):
 
 
 class SparseScene(NamedTuple):
-    """What structure from motion found: (view, point) rows say which view sees which point."""
+    """The result of structure from motion."""
 
     views: tuple[View, ...]
     points: np.ndarray  # (P, 3) float64, world
@@ -41,7 +41,7 @@ class SparseScene(NamedTuple):
 
 
 def project(view: View, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """World points (N, 3) -> pixels (N, 2) and depths (N,); what lies behind the camera has a depth of at most 0."""
+    """World points (N, 3) -> pixels (N, 2) and depths (N,); points behind the camera have a depth of at most 0."""
     inside = points @ view.rotation.T + view.translation
     seen = inside @ view.intrinsics.T
     return seen[:, :2] / np.where(seen[:, 2:] > 0, seen[:, 2:], np.inf), inside[:, 2]
