@@ -1,4 +1,4 @@
-"""`sdgmnet bench ...`: how fast, against whom, and how near to the machine's limit."""
+"""`python -m bench ...`: speed and memory, compared with other implementations and with the machine's matrix product."""
 
 import platform
 import tempfile
@@ -32,25 +32,25 @@ TRAINING_MEMORY = ((256, "ours", False), (1024, "ours", False), (1024, "plain", 
 
 @dataclass(frozen=True)
 class BenchArguments:
-    """Measure ours against the plain formulation, kornia's modules and the machine's own matrix product, in turns in one run.
+    """Measure the speed of this package, of other implementations and of torch's matrix product, alternating in one run.
 
-    Machines are noisy: read the ratios, which compare runs next to each other, and their spread.
+    Timings vary between runs, so compare the ratios. Options that a command does not use are ignored.
     """
 
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
-    """Folder for results.json and table.md."""
+    """Folder for results.json and table.md; default: only print."""
     repeats: int = 5
-    """Alternations; the median counts."""
+    """Number of measurements per implementation; the table has the median."""
     pairs: int = 1024
-    """Batch of the training step and of the loss."""
+    """train, loss, distributed: matching pairs per batch."""
     patches: int = 20_000
-    """Patches of an inference run."""
+    """infer: number of patches to describe."""
     memory_patches: int = 200_000
-    """Patches whose description is watched for memory."""
+    """infer: number of patches for the measurement of memory."""
     descriptors: int = 10_000
-    """Of each side, to be matched."""
+    """match: number of descriptors per image."""
     images: tuple[Path, ...] = ()
-    """Two images to be matched from their files; without, scikit-image's motorcycle at a megapixel."""
+    """pictures: two image files; default: the motorcycle pair of scikit-image, at one megapixel."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print JSON instead of a table."""
 
@@ -92,7 +92,7 @@ def everything(words: list[str]) -> None:
 
 
 def _run(name: str, words: list[str], parts: Sequence[Any]) -> None:
-    arguments = tyro.cli(BenchArguments, prog=f"sdgmnet bench {name}", args=words)
+    arguments = tyro.cli(BenchArguments, prog=f"python -m bench {name}", args=words)
     for field, least in (("repeats", 1), ("pairs", 2), ("patches", 1), ("memory_patches", 1), ("descriptors", 2)):
         if getattr(arguments, field) < least:
             raise InputError(f"--{field.replace('_', '-')} must be at least {least}, not {getattr(arguments, field)}.")

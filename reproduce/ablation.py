@@ -38,7 +38,7 @@ RATIO_NOTE = (
 class Fig6cArguments(SDGMNetArguments):
     """Fig. 6 (c): four self weights with and without power adjustment, and the ratios of powers of Section V-D.
 
-    HyNet and HardNet+FRN are the dashed lines. Runs that table1 trained into the same folder are not trained again.
+    HyNet and HardNet+FRN are drawn as dashed lines. Runs of table1 in the same folder are reused.
 
         python -m reproduce fig6c --groups A=sets/castle B=sets/rock C=sets/temple --seeds 2 -o paper
     """
@@ -46,7 +46,7 @@ class Fig6cArguments(SDGMNetArguments):
     train: tuple[str, ...] = ()
     """Groups to train on, each tested on all others; default: the first one at small scale, all at full scale."""
     seeds: int = 1
-    """Trainings of each framework on each of these groups."""
+    """Number of seeds per variant and training group."""
 
 
 def fig6c(words: list[str]) -> None:

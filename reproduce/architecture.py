@@ -29,13 +29,15 @@ FILLS = {"weights": "#fdd49e", "other": "#deebf7", "ends": "#f0f0f0"}
 
 @dataclass(frozen=True, kw_only=True)
 class Fig3Arguments(OutputArguments):
-    """Fig. 3: an encoder, layer by layer, read from the module.
+    """Fig. 3: diagram of an encoder, layer by layer, read from the module.
 
-    python -m reproduce fig3 sdgmnet -o fig3
+    For example:
+
+        python -m reproduce fig3 sdgmnet -o fig3
     """
 
     encoder: tyro.conf.Positional[str] = ALIAS
-    """sdgmnet | l2net | tfeat, untrained, or weights: a .safetensors file or the folder of a run."""
+    """Untrained encoder (sdgmnet, l2net or tfeat), a .safetensors file or the folder of a run."""
 
 
 def fig3(words: list[str]) -> None:

@@ -37,24 +37,23 @@ from sdgmnet.report import Flag, Out, progress_bars
 @dataclass(frozen=True, kw_only=True)
 class PlanArguments(OutputArguments):
     out: Out
-    """Folder for the results and, in runs/, the trained runs. Commands with the same folder share them, and a command that
-    is started twice, as for two GPUs, trains two runs at a time."""
+    """Folder for the results and, in runs/, runs. Commands with the same folder share runs; start it twice for two GPUs."""
     groups: tuple[str, ...] = ()
-    """Groups of scenes as NAME=FOLDER,FOLDER: PatchSets, or folders of them. One is trained on, the others are tested on."""
+    """Groups of scenes as NAME=FOLDER,FOLDER (PatchSets, or folders of them). Train on one group, test on the others."""
     phototour: Path | None = None
     """Instead of --groups: a folder with PhotoTour's liberty, notredame and yosemite."""
     scale: Literal["small", "full"] = "small"
-    """small: 400 iterations, N = 256, for all methods. full: 200 K iterations, each method's own batch size."""
+    """small: 400 iterations of 256 pairs. full: 200 000 iterations, each method's own batch size."""
     iterations: int | None = None
-    """Overrides the scale."""
+    """Number of training steps; default: see --scale."""
     batch_size: int | None = None
-    """Overrides the scale."""
+    """Matching pairs per batch; default: see --scale."""
     checkpoint_pairs: int | None = None
-    """Test pairs of all scenes together on which each checkpoint is evaluated; small: 4000, full: all."""
+    """Number of test pairs, over all scenes, on which each checkpoint is evaluated. Default: 4000 (small) or all (full)."""
     plan: Flag = False
-    """Only print what would be trained and how long it would take."""
+    """Only print which runs would be trained and how long it would take."""
     finished: Flag = False
-    """Train nothing: results of the runs that are finished."""
+    """Do not train; use the runs that are finished."""
 
     def budget(self) -> Budget:
         if self.plan and self.finished:

@@ -110,7 +110,9 @@ def data_fingerprint(root: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Fig4Arguments(BenchmarkArguments):
-    """Fig. 4: HPatches' three tasks, next to what has been published.
+    """Fig. 4: the three HPatches tasks, next to published results.
+
+    For example:
 
         python -m reproduce fig4 SIFT=sift RootSIFT=rootsift sdgmnet --root hpatches-release -o fig4
 
@@ -120,15 +122,15 @@ class Fig4Arguments(BenchmarkArguments):
     """
 
     root: Path | None = None
-    """Folder of sequences, each with ref.png, e1.png ... t5.png."""
+    """Folder of HPatches sequences, each with the strips ref.png, e1.png ... t5.png."""
     split: Literal["a", "b", "c", "full", "illum", "view", "all"] = "a"
-    """Official split, or all sequences in the folder."""
+    """Official split, or all: every sequence in the folder."""
     tasks: Path | None = None
-    """Folder of official task files."""
+    """Folder of official task files (verif_*.csv, retr_*.csv). Missing ones are drawn at random as the official code does."""
     pairs: int = PAIRS
-    """Verification pairs to draw per cell without official files."""
+    """Without official task files: number of verification pairs to draw per noise level and kind of negatives."""
     results: Path | None = None
-    """Folder that sdgmnet evaluate hpatches -o wrote: nothing is run."""
+    """Instead of descriptors: output folder of sdgmnet evaluate hpatches. Nothing is run."""
 
 
 def fig4(words: list[str]) -> None:
@@ -230,7 +232,9 @@ def difference_table(lines: Sequence[tuple[str, list[Row]]]) -> Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Fig5Arguments(BenchmarkArguments):
-    """Fig. 5: matches of the hardest pairs of raw images, 200 random keypoints against all.
+    """Fig. 5: matches of 200 random keypoints with all keypoints of the other image, for the hardest pair of each sequence.
+
+    For example:
 
         python -m reproduce fig5 SIFT=sift HardNet=kornia:HardNet sdgmnet --root hpatches-sequences-release -o fig5
 
@@ -239,9 +243,9 @@ class Fig5Arguments(BenchmarkArguments):
     """
 
     root: Path | None = None
-    """Folder of sequences: 1.png ... 6.png and H_1_2 ... H_1_6 each."""
+    """Folder of sequences in HPatches' layout: 1.png ... 6.png and H_1_2 ... H_1_6 each."""
     sequences: tuple[str, ...] = ()
-    """Names of the sequences to use; all by default."""
+    """Names of the sequences to use; default: all."""
 
 
 def fig5(words: list[str]) -> None:
@@ -296,7 +300,9 @@ def sampled_table(results: Results) -> tuple[str, list[str], list[list[str]]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Table5Arguments(BenchmarkArguments):
-    """Table 5: what COLMAP reconstructs from each descriptor's matches, with the paper's methods in their own columns.
+    """Table 5: reconstruct with COLMAP from the matches of each descriptor, next to the paper's numbers.
+
+    For example:
 
         python -m reproduce table5 SIFT=sift sdgmnet --root sets -o table5
 
@@ -307,17 +313,17 @@ class Table5Arguments(BenchmarkArguments):
     """
 
     root: Path | None = None
-    """Folder of sets of photos, or a set."""
+    """Folder of sets of photos, or one set."""
     sets: tuple[str, ...] = ()
-    """Names of the sets to use; all by default."""
+    """Names of the sets to use; default: all."""
     detector: Detector = DEFAULT.detector
-    """The detector whose keypoints all descriptors describe: COLMAP's or OpenCV's."""
+    """Detector for sets without keypoints: COLMAP's SIFT or OpenCV's SIFT."""
     dense: Flag = False
-    """Also dense points."""
+    """Also count dense points."""
     threads: int = DEFAULT.threads
     """Number of threads."""
     results: Path | None = None
-    """Folder that sdgmnet evaluate reconstruction -o wrote, complete or not: nothing is run."""
+    """Instead of descriptors: output folder of sdgmnet evaluate reconstruction, complete or not. Nothing is run."""
 
 
 def table5(words: list[str]) -> None:

@@ -25,7 +25,9 @@ TOP_TEN = "the mean of a run's ten best checkpoints, chosen on the test pairs (t
 class Fig6aArguments(SDGMNetArguments):
     """Fig. 6 (a): FPR@95 of SDGMNet along training, one curve per training group, the best checkpoint marked.
 
-    python -m reproduce fig6a --groups A=sets/castle B=sets/rock C=sets/temple -o paper
+    For example:
+
+        python -m reproduce fig6a --groups A=sets/castle B=sets/rock C=sets/temple -o paper
     """
 
 
@@ -103,11 +105,13 @@ def draw_fig6a(curves: dict[str, Curve], stem: Path, pairs: str) -> list[Path]:
 class ReproducibilityArguments(SDGMNetArguments):
     """Section V-A: SDGMNet trained with several seeds; mean and standard deviation of the top ten checkpoints.
 
-    python -m reproduce reproducibility --groups A=sets/castle B=sets/rock C=sets/temple --seeds 3 -o paper
+    For example:
+
+        python -m reproduce reproducibility --groups A=sets/castle B=sets/rock C=sets/temple --seeds 3 -o paper
     """
 
     seeds: int = 3
-    """Trainings on each group; the paper has 10."""
+    """Number of seeds per training group; the paper uses 10."""
 
 
 def reproducibility(words: list[str]) -> None:

@@ -31,12 +31,14 @@ ORANGE = "#d55e00"
 
 @dataclass(frozen=True, kw_only=True)
 class LearningRateArguments(OutputArguments):
-    """The equivalent learning rate (Section III-E): the running power starts high, so the first iterations are slow.
+    """Section III-E: the equivalent learning rate. The running power starts high, so the first steps are small.
+
+    For example:
 
         python -m reproduce learning-rate runs/one -o learning_rate
 
-    f(t) = P / E_t[P], the mean power of an epoch's batches over the running power at its end. It rises from about 0.1 to 1, and
-    dips when the warm-up ends and the weights fall below 1.
+    f(t) = P / E_t[P] is the mean power of the batches of an epoch over the running power at its end. It rises from about 0.1
+    to 1, and drops when the warm-up ends, because the weights then fall below 1.
     """
 
     run: tyro.conf.Positional[Path]
@@ -127,9 +129,11 @@ def draw_factors(rates: Factors, warmup_end: float, formula: np.ndarray, stem: P
 class MarginShareArguments(OutputArguments):
     """The share of triplets beyond the probabilistic margin m, for the angles at the end of a run.
 
+    For example:
+
         python -m reproduce margin-share runs/one -o margin_share
 
-    The paper says of m = 0.7: fewer than 30 % (Section V-B). If θʳ were normal, the share would be 1 - m.
+    Section V-B of the paper says fewer than 30 % at m = 0.7. If θʳ were normally distributed, the share would be 1 - m.
     """
 
     run: tyro.conf.Positional[Path]
@@ -190,11 +194,13 @@ def draw_margin_shares(shares: np.ndarray, margin: float, stem: Path | str) -> l
 
 @dataclass(frozen=True, kw_only=True)
 class NormsArguments(OutputArguments):
-    """Do good patches have long features? The length ‖x‖ before normalisation against the contrast of the patch.
+    """Section III-A: plot the feature norm ‖x‖ before normalisation against the contrast of the patch.
+
+    For example:
 
         python -m reproduce norms --data my_patches/dog --weights runs/one -o norms
 
-    The paper keeps the factor 1/‖x‖ of Eq. (5), since good images are said to have long features (Section III-A).
+    The paper keeps the factor 1/‖x‖ of Eq. (5), because it expects patches of high quality to have large norms.
     """
 
     data: str = "demo"

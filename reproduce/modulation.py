@@ -55,7 +55,9 @@ def kind_of_moments(config: TrainConfig) -> str:
 class Fig2Arguments(OutputArguments):
     """Fig. 2: the self weights, the probabilistic margin and their product, over the angles at the end of a run.
 
-    python -m reproduce fig2 runs/one -o fig2
+    For example:
+
+        python -m reproduce fig2 runs/one -o fig2
     """
 
     run: tyro.conf.Positional[Path]
@@ -101,25 +103,25 @@ def fig2(words: list[str]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ModulationArguments(OutputArguments):
-    """What each loss does to the angles of a triplet, measured on the loss itself.
+    """Plot the gradient of each loss over the angles of a triplet, measured by autograd.
+
+    For example:
 
         python -m reproduce modulation sdgm hardnet cdf hynet pml:CircleLoss,m=0.4,gamma=80 --run runs/one -o modulation
 
-    In a batch, one triplet has the angles (θ⁺, θ⁻) and everything else is orthogonal. Autograd gives the derivatives of the
-    loss with respect to these two angles alone: over the whole plane, along curves and at the angles of a real run. Drawn as
-    the paper's Fig. 2, one row per loss, each relative to its own largest value. Losses that keep statistics have the run's.
+    In a batch, one triplet has the angles (θ⁺, θ⁻) and all other descriptors are orthogonal. Autograd gives the derivatives of
+    the loss by these two angles: over the whole plane, along curves and at the angles of a real run. The figure has the form
+    of the paper's Fig. 2, one row per loss, scaled by its largest value. Running statistics are those of --run.
     """
 
     losses: tyro.conf.Positional[tuple[str, ...]]
-    """Any that sdgmnet train --loss takes, with options after commas: sdgm | hardnet | hardnet-original | tfeat,margin=1 |
-    l2net | cdf | sosnet | hynet | keller | exp-tl | sface | pml:CircleLoss | my_loss.py:MyLoss"""
+    """Losses as for sdgmnet train --loss, with options after commas, such as sdgm, tfeat,margin=1 or my_loss.py:MyLoss."""
     run: Path | None = None
-    """Folder of a finished run, for its angles and the settings of its loss. Without it: normally distributed angles with the
-    moments of the authors' last epoch on Liberty."""
+    """Finished run that gives angles and loss settings; default: normal distribution fitted to the authors' log of Liberty."""
     grid: int = 32
-    """Cells per side of the plane."""
+    """Number of grid cells per axis of the plane."""
     pairs: int = 24
-    """Rows of the batch: losses that sum over all negatives depend on it."""
+    """Pairs per batch. Losses that sum over all negatives depend on it."""
 
 
 def modulation(words: list[str]) -> None:

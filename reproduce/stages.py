@@ -24,7 +24,9 @@ MARKERS = {".": "•", "s": "■", "D": "◆", "^": "▲", "v": "▼"}  # of mat
 class StagesArguments(OutputArguments):
     """Tables 2-4: the running statistics at five stages of training, next to those of the authors' logs.
 
-    python -m reproduce table2-4 runs/liberty runs/notredame -o paper
+    For example:
+
+        python -m reproduce table2-4 runs/liberty runs/notredame -o paper
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]

@@ -40,9 +40,11 @@ Accuracy = dict[float, dict[str, dict[str, float | None]]]  # α -> task -> "map
 
 @dataclass(frozen=True, kw_only=True)
 class Fig6bArguments(SDGMNetArguments):
-    """Fig. 6 (b): SDGMNet with other margins m and other attenuations α, one at a time.
+    """Fig. 6 (b): train SDGMNet with different margins m and attenuations α, varied one at a time.
 
-    python -m reproduce fig6b --groups A=sets/castle B=sets/rock C=sets/temple -o paper
+    For example:
+
+        python -m reproduce fig6b --groups A=sets/castle B=sets/rock C=sets/temple -o paper
     """
 
     margins: tuple[float, ...] = MARGINS
@@ -52,7 +54,7 @@ class Fig6bArguments(SDGMNetArguments):
     train: tuple[str, ...] = ()
     """The group to train on, tested on all others; default: the first one."""
     seeds: int = 1
-    """Trainings of each value."""
+    """Number of seeds per value."""
 
 
 def fig6b(words: list[str]) -> None:
@@ -165,17 +167,17 @@ def draw_fig6b(curves: Mapping[str, Curve], stem: Path) -> list[Path]:
 class Fig7Arguments(SDGMNetArguments):
     """Fig. 7: the attenuation α against HPatches' mAP and ΔmAP = mAP(easy) - mAP(tough), of the last checkpoints.
 
-    The runs are those of fig6b. sdgmnet data hpatches makes strips of your own sequences.
+    Runs are shared with fig6b. Use sdgmnet data hpatches to cut strips from your own sequences.
 
         python -m reproduce fig7 --groups A=sets/castle B=sets/rock C=sets/temple --hpatches strips -o paper
     """
 
     hpatches: Annotated[Path | None, tyro.conf.arg(aliases=["--root"])] = None
-    """Folder of sequences, each with ref.png, e1.png ... t5.png."""
+    """Folder of HPatches sequences, each with the strips ref.png, e1.png ... t5.png."""
     split: Literal["a", "b", "c", "full", "illum", "view", "all"] = "all"
-    """Official split (the paper: a), or all sequences in the folder."""
+    """Official split (the paper uses a), or all: every sequence in the folder."""
     pairs: int = PAIRS
-    """Pairs to draw for each cell of verification."""
+    """Number of verification pairs to draw per noise level and kind of negatives."""
     alphas: tuple[float, ...] = ALPHAS
     """Values of α, with m = 0.6."""
     train: tuple[str, ...] = ()

@@ -56,18 +56,17 @@ class Table1Arguments(PlanArguments):
 
         python -m reproduce table1 --groups A=sets/castle,sets/dog B=sets/rock C=sets/temple -o paper
         python -m reproduce table1 --phototour ubc --scale full -o paper
-        python -m reproduce table1 --groups ... --preset sdgm -o paper     # losses alone: table1-sdgm.md, ...
+        python -m reproduce table1 --groups ... --preset sdgm -o paper     # writes table1-sdgm.md, ...
     """
 
     methods: tuple[str, ...] = tuple(METHODS)
-    """Rows of the table."""
+    """Methods to train and compare."""
     preset: Presets = "table"
-    """table: HardNet+FRN, HyNet and SDGMNet differ only in their loss, the others are as in their own papers. native: all as
-    in their own papers. sdgm: all as SDGMNet, only the loss differs."""
+    """native: each paper's settings. sdgm: SDGMNet's, other loss. table: sdgm for HardNet+FRN and HyNet, native for the others."""
     seeds: int = 1
-    """Trainings of each method on each group."""
+    """Number of seeds per method and training group."""
     best_seeds: int = 2
-    """The same for the three best methods, by their last checkpoints on all test pairs."""
+    """Number of seeds of the three best methods, by the FPR@95 of their last checkpoints."""
 
     def planned(self, methods: Sequence[str], groups: Sequence[Group], seeds: range) -> list[Planned]:
         budget = self.budget()

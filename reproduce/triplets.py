@@ -32,12 +32,14 @@ SHOWN = (("hard", 0.95), ("easy", 0.2))  # quantiles of θʳ
 
 @dataclass(frozen=True, kw_only=True)
 class Fig1Arguments(OutputArguments):
-    """Fig. 1 from two real triplets of a batch, a hard and an easy one: patches, places on the sphere, modulated gradients.
+    """Fig. 1 for a hard and an easy triplet of a real batch: patches, positions on the sphere, modulated gradients.
+
+    For example:
 
         python -m reproduce fig1 --data my_patches/dog -o fig1
 
-    The negative of each pair is the nearest one in a batch of random points. The three angles of a triplet are drawn exactly,
-    as a triangle on a sphere in space. The length of the arrows is SDGM's weight with the statistics of this batch.
+    The negative of each pair is the nearest one in a batch of random points. The three angles of a triplet are drawn to scale,
+    as a triangle on a sphere. The length of an arrow is SDGM's weight with the statistics of this batch.
     """
 
     data: str = "demo"
@@ -45,11 +47,11 @@ class Fig1Arguments(OutputArguments):
     weights: str = ALIAS
     """The shipped weights (sdgmnet), a .safetensors file or the folder of a run."""
     points: int = 256
-    """Points of the batch, two patches each."""
+    """Number of points in the batch, two patches each."""
     margin: float = 0.6
-    """m of Eq. (11)."""
+    """Margin m of Eq. (11)."""
     seed: int = 0
-    """Random seed of the choice of points."""
+    """Random seed for the choice of points."""
 
 
 def fig1(words: list[str]) -> None:

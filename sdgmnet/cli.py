@@ -48,22 +48,22 @@ COMMANDS: dict[str, Command] = {
     **{f"evaluate {name}": Command(*benchmark) for name, benchmark in BENCHMARKS.items()},
     "data phototour": Command(
         "sdgmnet.commands.data:phototour",
-        "Convert the UBC PhotoTour data set to PatchSets, or download it.",
+        "Convert or download the UBC PhotoTour data set, as PatchSets (folders of labelled patches).",
     ),
     "data photos": Command(
         "sdgmnet.commands.data:photos",
-        "Make PatchSets from your own photos: reconstruct each scene and cut the patches of its points.",
+        "Make PatchSets from your own photos, labelled by 3-D reconstruction.",
     ),
     "data views": Command(
         "sdgmnet.commands.data:views",
-        "Make PatchSets from any images by synthetic views of them.",
+        "Make PatchSets from single images, labelled by synthetic warps.",
     ),
     "data hpatches": Command(
         "sdgmnet.commands.data:hpatches",
         "Cut HPatches strips from image sequences with homographies.",
     ),
-    "data pairs": Command("sdgmnet.commands.data:pairs", "Draw balanced test pairs for PatchSets."),
-    "data demo": Command("sdgmnet.commands.data:demo", "Write the embedded demo PatchSets to disk."),
+    "data pairs": Command("sdgmnet.commands.data:pairs", "Draw labelled test pairs for PatchSets."),
+    "data demo": Command("sdgmnet.commands.data:demo", "Write the demo PatchSets to disk."),
     "data export": Command("sdgmnet.commands.data:export", "Write a PatchSet in the original PhotoTour format."),
     "export onnx": Command("sdgmnet.commands.export:onnx", "Export weights to ONNX, for use without torch."),
     "export weights": Command(

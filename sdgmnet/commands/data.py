@@ -39,7 +39,7 @@ def require_results(results: Sequence[Any], failures: Sequence[tuple[str, str]],
 
 @dataclass(frozen=True)
 class PhototourArguments:
-    """UBC PhotoTour subsets as PatchSets, one folder each below --out.
+    """Convert or download UBC PhotoTour subsets; write one PatchSet each to --out.
 
     Convert folders you have (info.txt, patches0000.bmp, m50_100000_100000_0.txt):
 
@@ -51,13 +51,13 @@ class PhototourArguments:
     """
 
     subsets: tyro.conf.Positional[tuple[str, ...]]
-    """Folders to convert; with --download names: liberty, notredame, yosemite, or one of these with _harris."""
+    """Folders to convert. With --download, names: liberty, notredame, yosemite, or liberty_harris and so on."""
     out: Out
     """Folder for the PatchSets."""
     download: Flag = False
     """Download the named subsets. Nothing is downloaded without this option."""
     mirror: str = DEFAULT_MIRROR
-    """Address of the folder with the archives."""
+    """URL of the folder with the zip files."""
 
 
 def phototour(words: list[str]) -> None:
@@ -80,45 +80,47 @@ def phototour(words: list[str]) -> None:
 
 @dataclass(frozen=True)
 class PhotosArguments:
-    """Training patches from your own photos: each sub-folder of FOLDER is a scene, or FOLDER itself is one.
+    """Make training patches from your own photos. Each sub-folder of PATH is a scene, or PATH itself is one.
+
+    For example:
 
         sdgmnet data photos my_photos -o my_patches
 
-    Every scene is reconstructed. Keypoints are reprojected between photos through depth maps, and those that show the same
-    point by geometry become one point of a PatchSet in --out. An interrupted run is resumed. Needs pycolmap
-    (pip install 'sdgmnet[sfm]').
+    COLMAP (pip install 'sdgmnet[sfm]') reconstructs each scene. Keypoints are reprojected into the other photos through depth
+    maps; keypoints that agree in location, scale and orientation become one point of the scene's PatchSet. An interrupted
+    command can simply be run again.
     """
 
     folder: tyro.conf.Positional[Path]
-    """Photos, or a sub-folder of photos for each scene. 10 to 60 overlapping photos make a good scene."""
+    """Folder of photos, or of one sub-folder per scene. 10 to 60 overlapping photos make a good scene."""
     out: Out
-    """A PatchSet and a contact sheet for each scene, results.json and table.md."""
+    """Folder for a PatchSet and a contact sheet per scene, results.json and table.md."""
     source: Annotated[Literal["geometry", "tracks"], tyro.conf.arg(name="from")] = "geometry"
-    """tracks: only what SIFT matched in the reconstruction. Faster, but too easy to learn much from."""
+    """Source of the labels. geometry: reprojection. tracks: SIFT's tracks of the sparse model; faster, but easy pairs only."""
     reprojected: bool = True
-    """Also cut patches where a point is visible but no keypoint was detected: what a detector finds twice looks alike."""
+    """Also cut patches at reprojected locations where no keypoint was detected. They are the harder ones."""
     keypoints: int = 8000
-    """Keypoints per photo, at most."""
+    """Maximum number of keypoints per photo."""
     smallest_scale: float = 1.6
-    """Least sigma of a keypoint in pixels; a patch is 12 sigma wide."""
+    """Minimum sigma of a keypoint in pixels; a patch is 12 sigma wide."""
     size: int = 1600
     """Longest side of the photos in pixels; larger ones are resized."""
     dense_size: int = 800
     """Longest side of the depth maps in pixels; the time grows with its square."""
     cameras: Literal["auto", "one", "each"] = "auto"
-    """Photos that share a camera. auto: of equal size, folder and focal length; one: all of equal size; each: none."""
+    """Photos that share intrinsics. auto: equal size, folder and focal length. one: equal size. each: none."""
     all_pairs: int = 40
-    """Scenes of up to so many photos match all pairs; larger ones neighbours by name, then photos that share points."""
+    """Maximum number of photos for matching all pairs; larger scenes match neighbours by name, then covisible photos."""
     threads: int = 2
-    """The patches do not depend on it."""
+    """Number of threads. The patches do not depend on it."""
     seed: int = 0
-    """Of every random choice in the reconstruction."""
+    """Random seed of the reconstruction."""
     work: Path | None = None
-    """Folder for the reconstructions, which a later run can use again; by default .work in --out."""
+    """Folder for the reconstructions, which a later run can reuse; default: .work in --out."""
     discard_work: Flag = False
     """Delete a scene's reconstruction once its patches are written."""
     json: Flag = False
-    """Print results as JSON."""
+    """Print JSON instead of a table."""
 
 
 def photos(words: list[str]) -> None:
@@ -178,31 +180,34 @@ def photos(words: list[str]) -> None:
 
 @dataclass(frozen=True)
 class ViewsArguments:
-    """Training patches from any images, without reconstruction: each sub-folder of FOLDER is a scene, or FOLDER is one.
+    """Make training patches from single images, without reconstruction. Each sub-folder of PATH is a scene, or PATH is one.
+
+    For example:
 
         sdgmnet data views my_photos -o my_patches
 
-    Every image is rotated, tilted, scaled and relit. Keypoints are detected in each view and matched by the known geometry.
-    The set of a scene is called <scene>-views. If --data of `sdgmnet train` also has the scene's set from `data photos`, each
-    batch uses one of the two, and of the views those of a single image, since the images of a scene show the same things.
+    Every image is warped (rotation, tilt, scale) and relit. Keypoints are detected in each view and matched by the known warp.
+    The PatchSet of a scene is called SCENE-views. If sdgmnet train also gets the scene's set from data photos, the two
+    alternate: a batch has patches of one of them. Of the views, a batch has those of a single image, because two images of a
+    scene may show the same point.
     """
 
     folder: tyro.conf.Positional[Path]
-    """Images, or a sub-folder of images for each scene."""
+    """Folder of images, or of one sub-folder per scene."""
     out: Out
     """Folder for the PatchSets."""
     photos: int = ViewOptions.photos
-    """Images per scene, at most, evenly spread over those there are."""
+    """Maximum number of images per scene, evenly spaced by name."""
     views: int = PHOTO_VIEWING.views
     """Views per image, including the image itself."""
     keypoints: int = PHOTO_VIEWING.keypoints
-    """Keypoints per view, at most."""
+    """Maximum number of keypoints per view."""
     size: int = ViewOptions.size
     """Longest side in pixels; larger images are resized."""
     seed: int = ViewOptions.seed
-    """Of the random views."""
+    """Random seed of the views."""
     threads: int = 2
-    """Images processed at once. The patches do not depend on it."""
+    """Number of images processed in parallel. The patches do not depend on it."""
 
 
 def views(words: list[str]) -> None:
@@ -222,28 +227,30 @@ def views(words: list[str]) -> None:
 
 @dataclass(frozen=True)
 class StripsArguments:
-    """HPatches strips from image sequences with homographies, in the layout of the official set.
+    """Cut HPatches strips from image sequences with homographies, in the layout of the official set.
+
+    For example:
 
         sdgmnet data hpatches hpatches-sequences-release -o strips
 
     A sequence is a folder with images 1.png ... 6.png (or ppm, pgm, jpg) and homographies H_1_2 ... H_1_6 from the first image
-    to each of the others. Regions are detected in the first image (DoG, Hessian, Harris), get easy, hard and tough jitter
-    (e, h, t), are mapped by the homographies and cut from each image, 65 x 65 pixels. Only regions that lie inside all images
-    are used. set.json describes what was made, sheet.png shows some of it. An interrupted run is resumed.
+    to each of the others. Regions are detected in the first image (DoG, Hessian, Harris), jittered at three levels
+    (easy, hard, tough), mapped by the homographies and cut from each image as patches of 65 x 65 pixels. Only regions inside
+    all images are used. set.json records the options, sheet.png shows examples. An interrupted command can simply be run again.
     """
 
     sequences: tyro.conf.Positional[Path]
-    """Folder of sequences, or of one."""
+    """Folder of sequences, or one sequence."""
     out: Out
-    """A folder of sixteen strips per sequence, set.json and sheet.png."""
+    """Folder for the strips (sixteen per sequence), set.json and sheet.png."""
     patches: int = StripOptions.patches
-    """Per sequence, at most: the strongest, as many from each detector as possible."""
+    """Maximum number of regions per sequence: the strongest, in equal parts from each detector."""
     seed: int = StripOptions.seed
-    """Of the jitter and of the choice among overlapping regions."""
+    """Random seed of the jitter and of the choice among overlapping regions."""
     only: tuple[str, ...] = ()
-    """Names of the sequences to use; all by default."""
+    """Names of the sequences to use; default: all."""
     force: tuple[str, ...] = ()
-    """Names of sequences to make again."""
+    """Names of sequences to cut again although they are complete."""
 
 
 def hpatches(words: list[str]) -> None:
@@ -270,20 +277,20 @@ def hpatches(words: list[str]) -> None:
 
 @dataclass(frozen=True)
 class PairsArguments:
-    """Draw balanced test pairs for PatchSets, half matching, half of different points, as in PhotoTour's m50 files.
+    """Draw labelled test pairs for PatchSets, half matching and half non-matching, as in PhotoTour's m50 files.
 
-    Ambiguous points, which are too close to be called different, never make a non-matching pair. Sets that have test pairs
-    keep them.
+    Pairs of ambiguous points (too close to be called different) are never drawn as non-matching. PatchSets that have test
+    pairs are skipped.
     """
 
     patchsets: tyro.conf.Positional[tuple[Path, ...]]
     """PatchSets, or folders of them."""
     count: int = 100000
-    """Pairs per set; fewer if the set has no more."""
+    """Maximum number of pairs per PatchSet."""
     seed: int = 0
-    """Of the random draw."""
+    """Random seed."""
     replace: Flag = False
-    """Draw new pairs for sets that already have some."""
+    """Replace the test pairs of PatchSets that have some."""
 
 
 def pairs(words: list[str]) -> None:
@@ -312,7 +319,7 @@ def pairs(words: list[str]) -> None:
 
 @dataclass(frozen=True)
 class DemoArguments:
-    """Write the embedded PatchSets, made from scikit-image's images: demo-train and demo-test, below --out."""
+    """Write the demo PatchSets, made from scikit-image's images, to the folders demo-train and demo-test in --out."""
 
     out: Out
     """Folder for the two PatchSets."""
@@ -332,7 +339,7 @@ class ExportArguments:
     out: Out
     """New folder to write."""
     contiguous_ids: Flag = False
-    """Number points from 0 without gaps, as the loaders of HardNet and its followers expect."""
+    """Number points from 0 without gaps, as the data loaders of HardNet, SOSNet and HyNet expect."""
 
 
 def export(words: list[str]) -> None:

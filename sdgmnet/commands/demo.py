@@ -27,19 +27,18 @@ from sdgmnet.training.fit import train
 class Arguments:
     """Match a stereo pair with the shipped weights, then train the full encoder from scratch; compare both with SIFT.
 
-    Takes three to four minutes on two CPU cores. Training images and test images are different. So short a run needs its own
-    settings: small batches, learning rate 0.1, dropout 0.1 and no augmentation, since the views of the images differ enough.
-    All other settings are the paper's.
+    Takes three to four minutes on two CPU cores. Training and test images are different. Settings that differ from the
+    paper's because the run is short: small batches, learning rate 0.1, dropout 0.1, no augmentation.
     """
 
     out: Out = Path("demo")
-    """Folder for the table and the figures. The training run of an earlier demo in it is replaced."""
+    """Output folder for the table and the figures. The run of an earlier demo in it is replaced."""
     iterations: int = 700
-    """Length of the training."""
+    """Number of training iterations."""
     batch_size: int = 64
     """Matching pairs per batch."""
     seed: int = 0
-    """Seed of the training."""
+    """Random seed of the training."""
 
 
 def main(words: list[str]) -> None:

@@ -20,18 +20,20 @@ from sdgmnet.report import Flag, OnProgress, Out, progress_bars
 
 @dataclass(frozen=True)
 class DescribeArguments:
-    """Detect keypoints in images and describe them, into an h5 file in hloc's layout.
+    """Detect keypoints in images, compute their descriptors and write both to an h5 file in hloc's layout.
+
+    For example:
 
         sdgmnet describe photos -o features.h5
 
-    Images of a folder are named by their path below it, single images by their file name. Images that the file holds already
-    are not described again: after an interruption, run the same command again.
+    In the file, images of a folder are named by their path relative to the folder, single images by their file name. Images
+    that the file already has are skipped, so an interrupted command can simply be run again.
 
-    The patches of a PatchSet are described in their order, as an array (N, D) float32:
+    For a PatchSet (a folder of patches, see sdgmnet data), the output is an array (N, D) float32, one row per patch:
 
         sdgmnet describe my_patches/church -o church.npy
 
-    By several processes into one file (docs/guides/distributed.md):
+    With several processes (docs/guides/distributed.md):
 
         torchrun --nproc-per-node 4 -m sdgmnet describe photos -o features.h5
     """
@@ -39,21 +41,20 @@ class DescribeArguments:
     images: tyro.conf.Positional[tuple[Path, ...]]
     """Images, or folders of images; or one PatchSet."""
     out: Out
-    """The h5 file, new or to be added to; for a PatchSet, the npy file."""
+    """Output h5 file; an existing one is extended. For a PatchSet: npy file."""
     descriptor: Annotated[str, tyro.conf.arg(help=f"The descriptor: {accepted_forms()}.")] = ALIAS
     limit: int | None = None
     """Maximum number of keypoints per image, strongest first; default: no limit."""
     upright: Flag = False
-    """Set every keypoint's angle to 0, with one keypoint per location."""
+    """Set the angle of every keypoint to 0, one keypoint per location."""
     as_stored: Flag = False
-    """Do not apply EXIF orientation: hloc and COLMAP use the pixels as stored in the file."""
+    """Do not apply EXIF orientation. hloc and COLMAP do not apply it either."""
     size: int = LONGEST_SIDE
-    """Longest side; larger images are resized while they are described. Keypoints are in pixels of the original image."""
+    """Longest side in pixels; larger images are resized for detection. Keypoints are in pixels of the original image."""
     keypoints: Path | None = None
-    """Describe these keypoints instead of detecting any: an h5 file in hloc's layout, or for one image npz or text (x y sigma
-    [angle [response]])."""
+    """File of keypoints to describe instead of detecting any: hloc h5; for one image npz or text (x y sigma [angle])."""
     overwrite: Flag = False
-    """Describe images again that the file holds already. A file made with other options is replaced."""
+    """Also describe images that the file already has. A file made with other options is replaced."""
 
 
 def main(words: list[str]) -> None:

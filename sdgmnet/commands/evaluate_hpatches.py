@@ -19,29 +19,29 @@ from sdgmnet.report import Flag, OptionalOut, Section, deliver, print_aside, pro
 class Arguments:
     """The HPatches benchmark: patch verification, image matching and patch retrieval. Mean average precision, higher is better.
 
-    The numbers are those of the official Python code on the same descriptors. The paper's Fig. 4 is split a:
+    The results equal those of the official Python code on the same descriptors. The paper's Fig. 4 uses split a:
 
         sdgmnet evaluate hpatches sift rootsift sdgmnet --root hpatches-release --tasks hpatches-benchmark/tasks -o results
 
-    A folder of official descriptor files (SEQUENCE/ref.csv ...) is a descriptor too; the strips are needed all the same. Use
-    sdgmnet data hpatches to cut strips from your own image sequences, and --split all to evaluate them.
+    A folder of official descriptor files (SEQUENCE/ref.csv ...) can also be given as a descriptor; --root is needed then, too.
+    Use sdgmnet data hpatches to cut strips from your own image sequences, and --split all to evaluate them.
     """
 
     descriptors: Annotated[Positional[tuple[str, ...]], arg(metavar="DESCRIPTOR ...", help=COMPARED)]
     root: Path
-    """Folder of sequences, each with ref.png, e1.png ... t5.png."""
+    """Folder of HPatches sequences, each with the strips ref.png, e1.png ... t5.png."""
     split: Literal["a", "b", "c", "full", "illum", "view", "all"] = "a"
-    """Official split, or all sequences in the folder."""
+    """Official split, or all: every sequence in the folder."""
     tasks: Path | None = None
-    """Folder of official task files (verif_*.csv, retr_*.csv); missing ones are drawn by the official rule."""
+    """Folder of official task files (verif_*.csv, retr_*.csv). Missing ones are drawn at random as the official code does."""
     pairs: int = PAIRS
-    """Verification pairs to draw per cell without official files."""
+    """Without official task files: number of verification pairs to draw per noise level and kind of negatives."""
     cache: Path | None = None
-    """Folder that keeps descriptors and drawn tasks for the next run; by default OUT/cache."""
+    """Folder in which descriptors and drawn tasks are kept for the next run; default: cache in --out."""
     csv: Path | None = None
-    """Also write the descriptors as official files: CSV/LABEL/SEQUENCE/ref.csv ..."""
+    """Folder for the descriptors as official files, LABEL/SEQUENCE/ref.csv ...; default: not written."""
     out: OptionalOut = None
-    """Folder for results.json, table.md, fig4.png and index.html with all of it in one page."""
+    """Folder for results.json, table.md, fig4.png and index.html, which shows all; default: only print."""
     json: Flag = False
     """Print JSON instead of tables."""
 

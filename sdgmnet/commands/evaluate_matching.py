@@ -27,17 +27,19 @@ FIG5 = (
 
 @dataclass(frozen=True)
 class Arguments:
-    """Matching of whole images under known homographies, between image 1 of a sequence and each other image.
+    """Match image 1 of a sequence with each other image, and compare the matches with the known homographies.
+
+    For example:
 
         sdgmnet evaluate matching sift rootsift mine=runs/one --root sequences -o results
 
-    Four measures from the same DoG keypoints and descriptors; higher is better in all:
+    Four measures from the same DoG keypoints and descriptors. For all of them higher is better.
 
-    Matching score. Of the strongest keypoints of image 1, those with a keypoint at their true location in the other image: the
-    share whose nearest descriptor (no ratio test) is at that location. Mean over pairs, then over sequences.
+    Matching score. Of the keypoints of image 1 that have a keypoint at their true location in the other image, the share whose
+    nearest descriptor (no ratio test) is at that location. Mean over pairs, then over sequences.
 
     The paper's Fig. 5. 200 random keypoints of image 1 that are visible in the other image, matched to all its keypoints: how
-    many are within 1, 3 and 5 pixels of their true location. The hardest pairs are drawn.
+    many are within 1, 3 and 5 pixels of their true location. The figure shows the hardest pair of each sequence.
 
     Mean matching accuracy (MMA). The share of mutual nearest neighbours within 1 to 10 pixels, separately for sequences whose
     names start with i_ (illumination) and v_ (viewpoint).
@@ -45,22 +47,22 @@ class Arguments:
     Homographies, estimated from these matches: the share of pairs whose mean error at the corners of image 1 is at most 1, 3
     and 5 pixels.
 
-    A sequence that cannot be read is reported and left out.
+    Sequences that cannot be read are reported and skipped.
     """
 
     descriptors: Annotated[Positional[tuple[str, ...]], arg(metavar="DESCRIPTOR ...", help=COMPARED)]
     root: Path
     """Folder of sequences in HPatches' layout: 1.png ... 6.png and H_1_2 ... H_1_6 each."""
     sequences: tuple[str, ...] = ()
-    """Names of the sequences to use; all by default."""
+    """Names of the sequences to use; default: all."""
     keypoints: int = matching.KEYPOINTS
-    """Maximum number of keypoints per image, strongest first. Fig. 5 takes all, as the paper does."""
+    """Maximum number of keypoints per image, strongest first. Fig. 5 always uses all, as the paper does."""
     near: float = matching.NEAR
-    """Maximum error of a correct match in pixels, for the matching scores."""
+    """Maximum error of a correct match in pixels, for the matching score."""
     compact: Flag = False
-    """Evaluate also the compact forms: uint8, and PCA to 64 dimensions in uint8, fitted to the embedded demo images."""
+    """Also evaluate uint8 descriptors, and PCA to 64 dimensions, uint8. The PCA is fitted to the embedded demo images."""
     out: OptionalOut = None
-    """Folder for results.json, table.md, fig5 and mma as .png and .pdf, and index.html with all of it in one page."""
+    """Folder for results.json, table.md, fig5 and mma (.png, .pdf) and index.html, which shows all; default: only print."""
     json: Flag = False
     """Print JSON instead of tables."""
 

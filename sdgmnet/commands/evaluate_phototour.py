@@ -17,19 +17,21 @@ from sdgmnet.report import Flag, OptionalOut, deliver
 class Arguments:
     """False positive rate at 95 % recall (FPR@95) on labelled pairs of patches. Lower is better.
 
+    For example:
+
         sdgmnet evaluate phototour sift rootsift mine=runs/liberty --data ubc -o results
 
-    A descriptor is not tested on a set that it was trained on. A label may be used for several trainings of one method: the
-    table then has a row with the mean over all of them.
+    A descriptor is not tested on a set that it was trained on. Give several trainings of one method
+    the same label, and the table has a row with their mean.
     """
 
     descriptors: Annotated[Positional[tuple[str, ...]], arg(metavar="DESCRIPTOR ...", help=COMPARED)]
     data: tuple[str, ...] = ("demo",)
     """Test sets: PatchSets, PhotoTour folders, a folder of these, or "demo"."""
     out: OptionalOut = None
-    """Folder for results.json, table.md and fpr95.png."""
+    """Folder for results.json, table.md and fpr95.png; default: only print."""
     convention: Literal["hardnet", "exact"] = "hardnet"
-    """How FPR@95 is counted: as in the code of HardNet and of the paper, or with equal distances counted as false positives."""
+    """How to count FPR@95. hardnet: as the code of HardNet and of the paper. exact: equal distances are false positives."""
     json: Flag = False
     """Print JSON instead of a table."""
 

@@ -25,45 +25,46 @@ HELP = (
 
 @dataclass(frozen=True)
 class Arguments:
-    """The ETH benchmark: what COLMAP reconstructs from the matches of each descriptor.
+    """The ETH benchmark: reconstruct each set of photos with COLMAP from the matches of each descriptor.
+
+    For example:
 
         sdgmnet evaluate reconstruction sift rootsift sdgmnet --root sets -o results
 
     Every descriptor describes the same keypoints of the photos at full size. All pairs are matched by mutual nearest neighbours
-    without ratio test, as in the paper (the official table has --ratio 0.8). The table has figures of the largest model:
-    registered photos, points, observations, track length, reprojection error. The same options give the same figures. A set is
-    a folder of photos, or one with images/ and optionally keypoints/*.bin and ground_truth/. Run the same command again to
-    continue after a stop.
+    without ratio test, as in the paper (the official table uses --ratio 0.8). The table describes the largest model:
+    registered photos, points, observations, track length, reprojection error. The same options give the same numbers. A set is
+    a folder of photos, or a folder with images/ and optionally keypoints/*.bin and ground_truth/. An interrupted command can
+    simply be run again.
     """
 
     descriptors: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DESCRIPTOR ...", help=HELP)]
     root: Path
     """Folder of sets, or one set."""
     out: Out
-    """results.json, table.md, reconstruction.png, and a COLMAP workspace with cloud.png in SET/LABEL."""
+    """Folder for results.json, table.md, reconstruction.png and, in SET/LABEL, a COLMAP workspace with cloud.png."""
     sets: tuple[str, ...] = ()
     """Names of the sets to use; default: all."""
     detector: Detector = DEFAULT.detector
-    """Detector of the keypoints of sets that have none: COLMAP's SIFT, as in the benchmark's own files, or OpenCV's."""
+    """Detector for sets without keypoints: COLMAP's SIFT, as in the benchmark's own files, or OpenCV's SIFT."""
     keypoints: int | None = None
-    """Maximum number of keypoints per photo; default: 8192 locations of COLMAP, the largest, many with several orientations;
-    or 12 000 of OpenCV, the strongest."""
+    """Maximum number of keypoints per photo; default: COLMAP's 8192 largest locations, or OpenCV's 12 000 strongest."""
     contrast: float = DEFAULT.contrast
-    """Minimum contrast of OpenCV's keypoints."""
+    """For --detector opencv: contrastThreshold of SIFT."""
     mutual: bool = True
     """Keep only mutual nearest neighbours."""
     ratio: float | None = None
-    """Ratio test: maximum distance of the nearest neighbour over the second nearest."""
+    """Ratio test: maximum distance to the nearest neighbour over that to the second nearest; default: no test."""
     cameras: Literal["auto", "one", "each"] = DEFAULT.cameras
-    """Photos that share a camera: each (none, as in the benchmark), auto (equal size and focal length), one (equal size)."""
+    """Photos that share intrinsics. each: none, as in the benchmark. auto: equal size and focal length. one: equal size."""
     dense: Flag = False
-    """Also count dense points, fused by COLMAP from depth maps: its own on a GPU, ours elsewhere; the table says which."""
+    """Also count dense points. Depth maps are COLMAP's on a GPU, otherwise ours; the table says which. COLMAP fuses them."""
     dense_size: int = DEFAULT.dense_size
-    """Longest side of the depth maps."""
+    """Longest side of the depth maps in pixels."""
     exchange: Flag = False
     """Also write descriptors/*.bin and matches/*.bin in the benchmark's format, in SET/LABEL."""
     threads: int = DEFAULT.threads
-    """Number of threads; COLMAP's mapping has one."""
+    """Number of threads. COLMAP's mapper always uses one."""
     seed: int = DEFAULT.seed
     """Random seed."""
     json: Flag = False

@@ -13,17 +13,18 @@ from sdgmnet.report import Out
 class OnnxArguments:
     """Export weights as an ONNX model: patches (batch, 1, 32, 32) in [0, 1] -> descriptors (batch, 128) of unit length.
 
+    For example:
+
         sdgmnet export onnx sdgmnet -o model.onnx
         sdgmnet export onnx runs/mine -o mine.onnx
 
-    The batch size is free. Patches of 64 pixels must be halved first, as describe_patches does. Needs pip install
-    'sdgmnet[onnx]'.
+    Any batch size works. Resize patches of 64 x 64 pixels to 32 x 32 first. Needs onnx: pip install 'sdgmnet[onnx]'.
     """
 
     weights: tyro.conf.Positional[str]
     """A .safetensors file, the folder of a training run, or the name of shipped weights."""
     out: Out
-    """The file to write."""
+    """Output file (.onnx)."""
 
 
 def onnx(words: list[str]) -> None:
@@ -40,23 +41,25 @@ def onnx(words: list[str]) -> None:
 
 @dataclass(frozen=True)
 class WeightsArguments:
-    """Export weights in half precision: a .safetensors file and its card as JSON, or a folder in Hugging Face's layout.
+    """Export weights in half precision: a .safetensors file and a JSON model card, or a folder in Hugging Face's layout.
+
+    For example:
 
         sdgmnet export weights runs/mine -o mine.safetensors
         sdgmnet export weights runs/mine -o mine --full
 
-    Half precision is refused if it changes a component of a descriptor by more than 0.001, on an image of pip install
-    'sdgmnet[demo]'.
+    The command compares descriptors of a test image (pip install 'sdgmnet[demo]') in half and single precision, and stops with
+    an error if any component differs by more than 0.001.
     """
 
     weights: tyro.conf.Positional[str]
     """A .safetensors file, the folder of a training run, or the name of shipped weights."""
     out: Out
-    """A file that ends in .safetensors, or a folder for config.json and model.safetensors."""
+    """Output file (.safetensors), or folder for config.json and model.safetensors."""
     full: bool = False
-    """Keep single precision."""
+    """Export in single precision (float32)."""
     note: str | None = None
-    """A sentence for the card, such as the origin of the data or the licence."""
+    """Text for the model card, such as the training data or the licence."""
 
 
 def weights(words: list[str]) -> None:

@@ -33,48 +33,49 @@ MODEL = {"homography": "homography", "fundamental": "fundamental matrix"}
 
 @dataclass(frozen=True)
 class MatchArguments:
-    """Match two images, or the images of a folder in pairs.
+    """Match two images, or all pairs of images of a folder.
+
+    For example:
 
         sdgmnet match a.jpg b.jpg -o matches.png --verify homography
         sdgmnet match photos -o matches.h5
 
-    Two images give counts, times and an image of the matches. A folder gives files in hloc's layout: matches.h5, in the same
-    folder matches_pairs.txt unless --pairs is given, and features.h5 unless --features names another. After an interruption,
-    run the same command again.
+    For two images, the command prints the number of keypoints and matches and the times, and draws the matches. For a folder,
+    it writes files in hloc's layout: matches.h5, matches_pairs.txt (unless --pairs is given) and features.h5 (unless
+    --features is given). An interrupted command can simply be run again.
     """
 
     images: tyro.conf.Positional[tuple[Path, ...]]
     """Two images, or a folder of images."""
     out: OptionalOut = None
-    """The image to draw (.png), or the h5 file of a folder's matches."""
+    """For two images: image of the matches (.png); default: none. For a folder: h5 file of the matches."""
     mutual: bool = True
-    """Keep only pairs of keypoints that are each other's nearest neighbour."""
+    """Keep only mutual nearest neighbours."""
     ratio: float | None = None
-    """Ratio test: keep only matches whose distance is below this times that of the second nearest neighbour, such as 0.8."""
+    """Ratio test: maximum distance to the nearest neighbour over that to the second nearest, such as 0.8; default: no test."""
     verify: Literal["none", "homography", "fundamental"] = "none"
-    """Keep only inliers of one homography (flat scenes, rotating cameras) or one fundamental matrix (any scene)."""
+    """Keep only inliers of a homography (planar scene, rotating camera) or a fundamental matrix (any scene)."""
     tolerance: float | None = None
-    """Inlier threshold in pixels; default: 3 for homographies, 1.5 for fundamental matrices."""
+    """Inlier threshold of --verify in pixels; default: 3 for homographies, 1.5 for fundamental matrices."""
     outliers: bool = True
-    """Draw the outliers too, faintly."""
+    """Also draw the outliers of --verify, faintly."""
     descriptor: Annotated[
         str | None, tyro.conf.arg(help=f"The descriptor: {accepted_forms()}; default: {ALIAS}, or that of --features.")
     ] = None
     limit: int | None = None
     """Maximum number of keypoints per image, strongest first; default: no limit."""
     upright: Flag = False
-    """Set every keypoint's angle to 0, with one keypoint per location."""
+    """Set the angle of every keypoint to 0, one keypoint per location."""
     as_stored: Flag = False
-    """Do not apply EXIF orientation: hloc and COLMAP use the pixels as stored in the file."""
+    """Do not apply EXIF orientation. hloc and COLMAP do not apply it either."""
     size: int | None = None
-    """Longest side, by default 2400; larger images are resized while they are described."""
+    """Longest side in pixels; larger images are resized for detection; default: 2400."""
     pairs: Path | None = None
     """For a folder: a text file of pairs, two names per line; default: all pairs."""
     features: Path | None = None
-    """For a folder: the h5 file of features. Images that it lacks are described like the others and added; nothing is added to
-    files of other programs."""
+    """For a folder: h5 file from sdgmnet describe, to which missing images are added; or from hloc, which is only read."""
     overwrite: Flag = False
-    """Match pairs again that the file holds already. A file made with other options is replaced."""
+    """Also match pairs that the file already has. A file made with other options is replaced."""
     json: Flag = False
     """For two images: print JSON instead of a table."""
 

@@ -28,44 +28,45 @@ NAMED = 5  # photos in a remark; there may be many more
 
 @dataclass(frozen=True)
 class ReconstructArguments:
-    """Reconstruct a 3-D model from photos, as a COLMAP workspace.
+    """Reconstruct a 3-D model from photos and write it as a COLMAP workspace.
+
+    For example:
 
         sdgmnet reconstruct photos -o model
 
-    Keypoints are detected, described and matched here; COLMAP (pip install 'sdgmnet[sfm]') verifies the matches and computes
-    cameras and points. The workspace has images/, database.db, sparse/0 (binary and text), sparse/points.ply, summary.json,
-    cloud.png, and cloud.html to view in a browser. COLMAP's GUI, hloc and splatting tools open it. Run the same command again
-    to continue after a stop.
+    This command detects, describes and matches keypoints. COLMAP (pip install 'sdgmnet[sfm]') then verifies the matches and
+    estimates cameras and points. The workspace has images/, database.db, sparse/0 (binary and text), sparse/points.ply,
+    summary.json, cloud.png, and cloud.html to view in a browser. COLMAP's GUI, hloc and Gaussian splatting tools can open it.
+    An interrupted command can simply be run again.
     """
 
     photos: tyro.conf.Positional[Path]
-    """Folder of photos of one scene, sub-folders included."""
+    """Folder of photos of one scene. Sub-folders are included."""
     out: Out
-    """The workspace."""
+    """Folder of the workspace."""
     descriptor: Annotated[str, tyro.conf.arg(help=f"The descriptor: {accepted_forms()}.")] = ALIAS
     keypoints: int = 12_000
     """Maximum number of keypoints per photo, strongest first."""
     contrast: float = 0.02  # COLMAP's: a photo of 3000 pixels has about 20 000 keypoints
-    """Minimum contrast of a keypoint, in OpenCV's units: lower values find more. Use 0.01 for photos with little texture."""
+    """OpenCV's contrastThreshold of SIFT: lower values find more keypoints. Use 0.01 for photos with little texture."""
     size: int = 3200  # COLMAP's
-    """Longest side for keypoint detection, in pixels; larger photos are reduced. Detection takes 235 bytes per pixel."""
+    """Longest side in pixels; larger photos are resized for detection, which needs 235 bytes of memory per pixel."""
     upright: Flag = False
-    """Set every keypoint angle to 0. Finds more matches if no photo is rotated, none in photos that are."""
+    """Set the angle of every keypoint to 0. Finds more matches if no photo is rotated; rotated photos are not matched."""
     mutual: bool = True
     """Keep only mutual nearest neighbours."""
     ratio: float | None = None
-    """Ratio test: maximum distance of the nearest neighbour over the second nearest, such as 0.9 for repeated structures."""
+    """Ratio test: maximum distance to the nearest neighbour over that to the second nearest, such as 0.9; default: no test."""
     pairs: str = "all"
-    """Photos to match: all (every pair), sequential (neighbours in the order of names, and some farther ones), or a text FILE
-    with two names per line."""
+    """Pairs to match. all; sequential: neighbours by name, and loop closure; or a text file with two names per line."""
     neighbours: int = 10
-    """sequential: number of photos before and after."""
+    """For --pairs sequential: number of photos before and after each photo."""
     cameras: Literal["auto", "one", "each"] = "auto"
-    """Photos that share a camera: auto (equal size, folder and focal length), one (equal size), each (none)."""
+    """Photos that share intrinsics. auto: equal size, folder and focal length. one: equal size. each: none."""
     dense: Flag = False
     """Also compute depth maps and a dense point cloud of the largest model, dense/fused.ply."""
     dense_size: int = DENSE_SIZE
-    """Longest side of the depth maps; the time grows with its square."""
+    """Longest side of the depth maps in pixels; the time grows with its square."""
     threads: int = 2
     """Number of threads."""
     seed: int = 0

@@ -20,8 +20,8 @@ from sdgmnet.training.recipes import RECIPES, Preset, settings_of
 class TrainArguments:
     """Train a descriptor on matching pairs of patches (Algorithm 1 of the paper). Defaults are the paper's settings.
 
-    A run is a folder: config.json, log.jsonl, checkpoints/, best.safetensors, last.safetensors, results.json and images.
-    Stop it with Ctrl-C and continue with --resume: the result has the same bits as an uninterrupted run.
+    A run is a folder: config.json, log.jsonl, checkpoints/, best.safetensors, last.safetensors, results.json and plots.
+    Ctrl-C stops the run, --resume continues it. The result is bit-identical to that of an uninterrupted run.
 
     The paper's full run on Liberty:
 
@@ -31,20 +31,20 @@ class TrainArguments:
 
         sdgmnet train --data demo --iterations 1000 --batch-size 64 -o runs/small
 
-    A method the paper compares with, with the settings of its own paper, or with SDGMNet's settings and only its loss:
+    Another method of the paper's Table 1, with the settings of its own paper, or with only its loss and SDGMNet's settings:
 
         sdgmnet train --recipe hynet --data ubc --holdout notredame yosemite -o runs/hynet
         sdgmnet train --recipe hynet --preset sdgm --data ubc --holdout notredame yosemite -o runs/hynet-loss
 
-    Another margin and attenuation of SDGM's loss:
+    Other values of margin and attenuation of SDGM's loss:
 
         sdgmnet train --loss-options margin=0.7 alpha=1 --data ubc --holdout notredame yosemite -o runs/margin
 
-    Patches of your own photos, one to two hours:
+    Patches of your own photos (sdgmnet data photos), one to two hours on a CPU:
 
         sdgmnet train --recipe photos --data my_patches --holdout church -o runs/mine
 
-    Several processes, with the result of one (docs/guides/distributed.md):
+    Several processes that share each batch (docs/guides/distributed.md):
 
         torchrun --nproc-per-node 4 -m sdgmnet train --data ubc --holdout notredame yosemite -o runs/liberty
     """
@@ -52,7 +52,7 @@ class TrainArguments:
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
     """Folder of the run."""
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Continue the run in that folder, with its saved configuration."""
+    """Continue the run in --out with its saved configuration."""
     recipe: Annotated[
         str,
         tyro.conf.arg(
@@ -61,8 +61,7 @@ class TrainArguments:
         ),
     ] = "paper"
     preset: Preset = "native"
-    """For the recipe of a method. native: its own network, optimiser, schedule, batch size and augmentation, with schedules
-    stretched to --iterations. sdgm: all settings of SDGMNet, only the loss is the method's."""
+    """For methods of Table 1. native: settings of the method's own paper. sdgm: SDGMNet's settings with the method's loss."""
     config: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
 
 

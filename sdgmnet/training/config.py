@@ -37,15 +37,15 @@ FREE_ON_RESUME = ("data", "checkpoint_every", "tensorboard")
 @dataclass(frozen=True)
 class TrainConfig:
     data: tuple[str, ...] = ("demo",)
-    """Training data: PatchSets, PhotoTour folders, a folder of these, or "demo"."""
+    """Training data: PatchSets (see sdgmnet data), PhotoTour folders, a folder of these, or demo."""
     holdout: tuple[str, ...] = ()
-    """Names of sets to exclude from training and evaluate on, e.g. notredame yosemite."""
+    """Names of sets to evaluate on instead of training on them, such as notredame yosemite."""
     iterations: int = PAPER_ITERATIONS
-    """Steps of the whole run. Learning rate, warm-up and epochs scale with it (the paper: 200 epochs of 1000)."""
+    """Number of training steps. The learning rate schedule, warm-up and epochs (1/200 of the run) scale with it."""
     batch_size: int = 1024
     """Matching pairs per batch, each of a different point."""
     seed: int = 0
-    """Random seed. Two runs with the same seed on the same machine give the same bits."""
+    """Random seed. Runs with the same seed and --threads on the same machine are bit-identical."""
     encoder: Annotated[EncoderName, Doc(f"Network architecture: {', '.join(ENCODERS)}.")] = "sdgmnet"
     initialisation: Initialisation = "torch"
     """Initial weights. torch: its defaults, as in the published code. orthogonal: as HardNet and CDFDesc, with gain 0.6."""
@@ -56,12 +56,11 @@ class TrainConfig:
     learning_rate: float = 1.0
     """Initial learning rate."""
     schedule: Schedule = "halving"
-    """Learning rate schedule. halving: halved after each 10 % of the iterations (the paper). linear, cosine: decays to 0 at the
-    end. step: multiplied by --drop-factor --drops times, at equal intervals."""
+    """Learning rate. halving (the paper): halved after each 10 % of the run. linear, cosine: decay to 0. step: see --drops."""
     drops: int = 0
-    """Number of drops of the step schedule; 0 keeps the learning rate constant."""
+    """For --schedule step: number of drops, at equal intervals; 0 keeps the learning rate constant."""
     drop_factor: float = 0.1
-    """Factor of each drop of the step schedule."""
+    """For --schedule step: factor of each drop."""
     momentum: float = 0.9
     """Momentum of SGD."""
     dampening: float = 0.0
@@ -71,15 +70,13 @@ class TrainConfig:
     dropout: float = 0.3
     """Dropout rate before the last convolution."""
     augmentation: Augmentation = "paper"
-    """Augmentation of training patches. paper: rotation within 5 degrees, crops, quarter turns, flips. strong: larger ones, and
-    exposure, blur, noise, JPEG. hardnet, hynet, cdfdesc: quarter turns and flips only, as those methods draw them."""
+    """paper: rotation, crop, quarter turns, flips. strong: also exposure, blur, noise, JPEG. Others: quarter turns, flips."""
     balance: Balance = "points"
-    """points: every point is sampled equally often. scenes: every scene is, however many points it has."""
+    """What is sampled equally often: points, or scenes, however many points they have."""
     views: float = 0.5
-    """How often the synthetic views of a scene (data views) are sampled, where the scene also has patches of photos. With
-    --balance scenes, this is also their share of the pairs."""
+    """Share of batches, 0 to 1, that use a scene's synthetic views (data views), if it also has patches of photos."""
     carried: bool = True
-    """Also train on patches at reprojected locations where no keypoint was detected (data photos --reprojected)."""
+    """Also train on patches at reprojected locations, where no keypoint was detected (see data photos --reprojected)."""
     loss: Annotated[
         str,
         Doc(
@@ -92,33 +89,31 @@ class TrainConfig:
         Doc(
             "Arguments of the loss as NAME=VALUE, e.g. margin=0.7 alpha=1. The options of sdgm and their defaults: "
             + ", ".join(f"{name}={json.dumps(value).strip(chr(34))}" for name, value in loss_defaults("sdgm").items())
-            + ". In training, the default of decay is 1 - 200 / iterations within [0.9, 0.999], the paper's ratio."
+            + ". In training, decay defaults to 1 - 200 / iterations, clipped to [0.9, 0.999]."
         ),
     ] = ()
     orthogonality: float = 0.0
     """Weight of global orthogonal regularisation, added to the loss."""
     joint_batchnorm: bool = False
-    """Compute BatchNorm statistics over anchors and positives together; the published code has them per side."""
+    """Compute BatchNorm statistics over anchors and positives together. The published code computes them separately."""
     init: str | None = None
-    """Initial weights from a file: .safetensors or the folder of a run."""
+    """Start from these weights: sdgmnet (the shipped weights), a .safetensors file or the folder of a run; default: none."""
     device: str = "auto"
-    """cpu, cuda or cuda:N. auto: cuda if available."""
+    """auto (cuda if available), cpu, cuda or cuda:N."""
     threads: int | None = None
-    """CPU threads. Results depend on it in the last bits. None: torch's default."""
+    """Number of CPU threads; default: torch's. Results depend on it in the last bits."""
     engine: Engine = "auto"
-    """Implementation of the network's convolutions. native: our C++, for CPUs. eager: torch. auto: native on a CPU with a C++
-    compiler, otherwise eager."""
+    """native: our C++ code, for CPUs. eager: torch. auto: native on a CPU with a C++ compiler, otherwise eager."""
     recompute: bool = False
     """Recompute activations in the backward pass instead of storing them: less memory, a quarter slower."""
     chunk_size: int | None = None
-    """Patches per forward pass; the result is that of the whole batch. None: 64 (eager) or 1024 (native) on a CPU, all of the
-    batch on a GPU."""
+    """Patches per forward pass; does not change the result. Default on a CPU: 64 (eager) or 1024 (native); on a GPU: all."""
     evaluations: int | None = None
-    """Number of evaluations on the held-out pairs. None: 200 at the paper's length, otherwise 20."""
+    """Number of evaluations on the held-out pairs. Default: 200 for runs of 200 000 iterations, otherwise 20."""
     evaluation_pairs: int | None = None
-    """Maximum number of pairs per held-out set. None: all at the paper's length, otherwise 5000."""
+    """Maximum number of pairs per held-out set. Default: all for runs of 200 000 iterations, otherwise 5000."""
     checkpoint_every: int | None = None
-    """Iterations between checkpoints. None: every three minutes."""
+    """Iterations between checkpoints. Default: every three minutes."""
     tensorboard: bool = False
     """Also write TensorBoard events (pip install 'sdgmnet[tensorboard]')."""
 

@@ -1,7 +1,7 @@
-"""Named settings of a run. Whatever is typed beside `--recipe` goes before the recipe's own values.
+"""Named settings of a run. Explicit flags override the recipe.
 
 The methods of the paper's Table 1 have two presets. `native` are the settings of the method's own paper, or of its published
-code where that was read; what was only recalled is marked. `sdgm` is all as in SDGMNet with only the loss changed, for a fair
+code where that was read; what is from memory is marked. `sdgm` is all as in SDGMNet with only the loss changed, for a fair
 comparison. No recipe of a method says how many iterations: schedules stretch to the run's. Sources: docs/paper/differences.md.
 """
 
@@ -23,7 +23,7 @@ class Recipe(NamedTuple):
 RECIPES = {
     "paper": Recipe("the paper's settings", {}),
     "photos": Recipe(
-        "patches of own photos, an hour and a half on two CPU cores; see docs/notebook.md for the reasons",
+        "for patches of your own photos; an hour and a half on two CPU cores",
         {
             "iterations": 4000,
             "batch_size": 512,
@@ -36,7 +36,7 @@ RECIPES = {
     ),
     # The methods of Table 1
     "tfeat": Recipe(
-        "TFeat: shallow network, random triplets with a margin; 300 epochs of up to a million triplets",
+        "random triplets with a margin, shallow network",
         {
             "loss": "tfeat",  # margin 2
             "encoder": "tfeat",
@@ -52,7 +52,7 @@ RECIPES = {
         {"loss": "tfeat", "loss_options": ("margin=1",)},  # no distance on the sphere exceeds 2
     ),
     "l2net": Recipe(
-        "L2Net: softmax over relative distances, compactness, intermediate maps; recalled",
+        "softmax over relative distances, compactness, intermediate maps; settings from memory, not from published code",
         {
             "loss": "l2net",
             "encoder": "l2net",
@@ -68,7 +68,7 @@ RECIPES = {
         {"loss": "l2net", "loss_options": ("reduction=mean", "scale=0.0005")},
     ),
     "hardnet": Recipe(
-        "HardNet: hardest negative of the batch, margin 1; 10 epochs of 5 million pairs",
+        "hardest negative of the batch, margin 1",
         {
             "loss": "hardnet-original",
             "encoder": "l2net",
@@ -81,7 +81,7 @@ RECIPES = {
         {"loss": "hardnet-original"},
     ),
     "cdfdesc": Recipe(
-        "CDFDesc: dynamic soft margin; 100 K iterations",
+        "dynamic soft margin",
         {
             "loss": "cdf",
             "encoder": "l2net",
@@ -95,7 +95,7 @@ RECIPES = {
         {"loss": "cdf"},
     ),
     "sosnet": Recipe(
-        "SOSNet: quadratic hinge and second-order similarity; 100 epochs; schedule and augmentation recalled",
+        "quadratic hinge and second-order similarity; schedule and augmentation from memory",
         {
             "loss": "sosnet",
             "encoder": "l2net",
@@ -111,12 +111,12 @@ RECIPES = {
         {"loss": "sosnet"},
     ),
     "hardnet+frn": Recipe(
-        "HardNet's loss with SDGMNet's everything else: the paper's own baseline",
+        "HardNet's loss, all else as SDGMNet: the paper's baseline",
         {"loss": "hardnet"},
         {"loss": "hardnet"},
     ),
     "hynet": Recipe(
-        "HyNet: hybrid similarity, lengths regularised; 200 epochs",
+        "hybrid similarity, regularised feature norms",
         {
             "loss": "hynet",
             "batch_size": 512,  # of the script; 1024 in the paper, recalled
@@ -129,16 +129,24 @@ RECIPES = {
         # 1/Z, which its paper has and its code leaves out: SGD without it collapsed within five steps on two of three groups.
         {"loss": "hynet", "loss_options": ("reduction=mean", "normalised=true")},
     ),
-    "sdgmnet": Recipe("SDGMNet, the paper's settings", {}, {}),
+    "sdgmnet": Recipe("same as paper", {}, {}),
     # The ablation of Section V-C: self weight, with and without power adjustment
-    "theta+pa": Recipe("&θ +PA", {"loss_options": ("self_weight=angle",)}),
-    "theta-pa": Recipe("&θ -PA", {"loss_options": ("self_weight=angle", "power_adjustment=false")}),
-    "s+pa": Recipe("&s +PA", {"loss_options": ("self_weight=cosine",)}),
-    "s-pa": Recipe("&s -PA", {"loss_options": ("self_weight=cosine", "power_adjustment=false")}),
-    "l2+pa": Recipe("&l2 +PA", {"loss_options": ("self_weight=l2",)}),
-    "l2-pa": Recipe("&l2 -PA", {"loss_options": ("self_weight=l2", "power_adjustment=false")}),
-    "af+pa": Recipe("&AF +PA: SDGMNet", {}),
-    "af-pa": Recipe("&AF -PA", {"loss_options": ("power_adjustment=false",)}),
+    "theta+pa": Recipe(
+        "ablation: self weight of the angle, with power adjustment", {"loss_options": ("self_weight=angle",)}
+    ),
+    "theta-pa": Recipe(
+        "the same without power adjustment", {"loss_options": ("self_weight=angle", "power_adjustment=false")}
+    ),
+    "s+pa": Recipe("ablation: self weight of the inner product", {"loss_options": ("self_weight=cosine",)}),
+    "s-pa": Recipe(
+        "the same without power adjustment", {"loss_options": ("self_weight=cosine", "power_adjustment=false")}
+    ),
+    "l2+pa": Recipe("ablation: self weight of the L2 distance", {"loss_options": ("self_weight=l2",)}),
+    "l2-pa": Recipe(
+        "the same without power adjustment", {"loss_options": ("self_weight=l2", "power_adjustment=false")}
+    ),
+    "af+pa": Recipe("ablation: auto-focus, same as paper", {}),
+    "af-pa": Recipe("the same without power adjustment", {"loss_options": ("power_adjustment=false",)}),
 }
 
 
