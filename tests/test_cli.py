@@ -153,8 +153,9 @@ def test_train_evaluate_export_round_trip(
     assert again.point_id.max() == 59
 
 
-def test_a_run_with_another_loss_has_no_fig2(tmp_path: Path) -> None:
-    words = ["train", "--data", "demo", "--loss", "hardnet", "--iterations", "3", "--batch-size", "8"]
+def test_a_run_with_another_loss_has_no_fig2(tmp_path: Path, blobs: PatchSet) -> None:
+    blobs.save(tmp_path / "set")
+    words = ["train", "--data", str(tmp_path / "set"), "--loss", "hardnet", "--iterations", "3", "--batch-size", "8"]
     assert main([*words, "--evaluations", "1", "--evaluation-pairs", "50", "-o", str(tmp_path / "run")]) == 0
     assert (tmp_path / "run/training.png").exists()
     assert not (tmp_path / "run/fig2.png").exists()

@@ -55,17 +55,11 @@ def test_without_ties_it_is_the_published_rule(positives: int, negatives: int, s
     assert fpr_at_recall(distances, labels, convention="exact") == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("recall", [0.01, 0.5, 0.8, 0.999, 1.0])
-def test_other_recalls(recall: float) -> None:
+def test_other_recalls() -> None:
     distances, labels = overlapping(90, 110, seed=3)
-    assert fpr_at_recall(distances, labels, recall) == pytest.approx(hardnet_rule(distances, labels, recall), abs=1e-12)
-
-
-def test_a_value_counted_by_hand() -> None:
-    """20 positives at 1, 2, ... 20: the 19th is at 19; negatives at 0, 18.5, 19.5 and 30."""
-    distances = np.array([*range(1, 21), 0, 18.5, 19.5, 30])
-    labels = np.array([1] * 20 + [0] * 4)
-    assert fpr_at_recall(distances, labels) == 0.5
+    for recall in (0.01, 0.5, 0.8, 0.999, 1.0):
+        expected = hardnet_rule(distances, labels, recall)
+        assert fpr_at_recall(distances, labels, recall) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -99,16 +93,14 @@ def test_does_not_depend_on_the_order_of_the_pairs(convention: str) -> None:
         assert fpr_at_recall(coarse[order], labels[order], convention=convention) == expected
 
 
-@pytest.mark.parametrize("convention", FPR_CONVENTIONS)
-def test_ends_of_the_scale(convention: str) -> None:
-    labels = np.repeat([True, False], 200)
-    separated = np.concatenate([np.linspace(0, 1, 200), np.linspace(1.1, 2, 200)])
-    assert fpr_at_recall(separated, labels, convention=convention) == 0
-    assert fpr_at_recall(-separated, labels, convention=convention) == 1
-
-
-def test_constant_descriptor() -> None:
-    labels = np.repeat([1, 0], 1000)
+def test_values_by_hand() -> None:
+    """20 positives at 1, 2, ... 20: the 19th is at 19; negatives at 0, 18.5, 19.5 and 30. Then the ends of the scale."""
+    assert fpr_at_recall(np.array([*range(1, 21), 0, 18.5, 19.5, 30]), np.array([1] * 20 + [0] * 4)) == 0.5
+    labels = np.repeat([True, False], 1000)
+    separated = np.concatenate([np.linspace(0, 1, 1000), np.linspace(1.1, 2, 1000)])
+    for convention in FPR_CONVENTIONS:
+        assert fpr_at_recall(separated, labels, convention=convention) == 0
+        assert fpr_at_recall(-separated, labels, convention=convention) == 1
     assert fpr_at_recall(np.zeros(2000), labels) == pytest.approx(0.95, abs=0.002)
     assert fpr_at_recall(np.zeros(2000), labels, convention="exact") == 1
 
@@ -116,16 +108,12 @@ def test_constant_descriptor() -> None:
 @pytest.mark.parametrize(
     ("distances", "labels", "options", "message"),
     [
-        ([0.1, np.nan, 0.3], [1, 0, 1], {}, "NaN"),
-        ([0.1, 0.2], [1, 1], {}, "matching"),
-        ([0.1, 0.2], [0, 0], {}, "matching"),
-        ([], [], {}, "matching"),
-        ([0.1, 0.2, 0.3], [1, 0], {}, "3.*2"),
-        ([0.1, 0.2], [1, 0], {"convention": "hynet"}, "hynet"),
-        ([0.1, 0.2], [1, 0], {"recall": 0.0}, "recall"),
+        ([0.1, np.nan, 0.3], [1, 0, 1], {}, "NaN"), ([0.1, 0.2], [1, 1], {}, "matching"),
+        ([0.1, 0.2], [0, 0], {}, "matching"), ([], [], {}, "matching"), ([0.1, 0.2, 0.3], [1, 0], {}, "3.*2"),
+        ([0.1, 0.2], [1, 0], {"convention": "hynet"}, "hynet"), ([0.1, 0.2], [1, 0], {"recall": 0.0}, "recall"),
         ([0.1, 0.2], [1, 0], {"recall": 95}, "recall"),
     ],
-)
+)  # fmt: skip
 def test_unusable_input_is_refused(distances: list, labels: list, options: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         fpr_at_recall(np.array(distances), np.array(labels), **options)
@@ -153,12 +141,10 @@ def test_pair_distances_are_those_of_a_loop() -> None:
 
 
 def test_pair_distances_of_more_pairs_than_one_block() -> None:
-    rng = np.random.default_rng(9)
-    points = rng.normal(size=(50, 3))
-    pairs = np.column_stack([rng.integers(0, 50, (40000, 2)), np.ones(40000, dtype=np.int64)])
+    points = np.random.default_rng(9).normal(size=(50, 3))
+    pairs = np.random.default_rng(9).integers(0, 50, (40000, 3))
     distances, _ = pair_distances(lambda rows: rows, points, pairs)
-    expected = np.sqrt(((points[pairs[:, 0]] - points[pairs[:, 1]]) ** 2).sum(axis=1))
-    assert np.allclose(distances, expected, atol=1e-12)
+    assert np.allclose(distances, np.linalg.norm(points[pairs[:, 0]] - points[pairs[:, 1]], axis=1), atol=1e-12)
 
 
 def test_skewness() -> None:

@@ -55,20 +55,8 @@ def test_one_file_and_one_line(code: str, line: str, folder: Path) -> None:
 
 def test_a_run_is_resumed_by_the_words_that_began_it(folder: Path) -> None:
     (folder / "my_loss.py").write_text(CODE[0])
-    words = [
-        "train",
-        "--data",
-        "blobs",
-        "--loss",
-        "my_loss.py:MyLoss",
-        "--batch-size",
-        "4",
-        "--threads",
-        "1",
-        "-o",
-        "run",
-    ]
-    assert main([*words, "--iterations", "1"]) == 0
+    words = "train --data blobs --loss my_loss.py:MyLoss --batch-size 4 --threads 1 -o run --iterations 1"
+    assert main(words.split()) == 0
     assert main(["train", "-o", "run", "--resume", "--loss", "my_loss.py:MyLoss"]) == 0
     assert main(["train", "-o", "run", "--resume", "--loss", "hardnet"]) == 2
 

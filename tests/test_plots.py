@@ -24,9 +24,13 @@ from sdgmnet.plots.style import (
     method_of,
     new_figure,
     save_print,
-)
+)  # fmt: skip
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.log import RunLog
+
+
+def shows_something(path: Path) -> bool:
+    return len(np.unique(read(path))) > 20
 
 
 def read(path: Path) -> np.ndarray:
@@ -66,7 +70,7 @@ def test_fig2(tmp_path: Path) -> None:
     moments = np.array([[0.83, 0.2], [1.17, 0.08], [-0.34, 0.22]])
     Angles(rng.normal(0.83, 0.2, 500), rng.normal(1.17, 0.08, 500), moments).save(tmp_path / "angles.npz")
     draw_fig2(tmp_path / "angles.npz", tmp_path / "fig2.png")
-    assert len(np.unique(read(tmp_path / "fig2.png"))) > 20
+    assert shows_something(tmp_path / "fig2.png")
     (tmp_path / "angles.npz").write_bytes(b"")
     with pytest.raises(InputError, match=r"angles\.npz"):
         draw_fig2(tmp_path / "angles.npz", tmp_path / "fig2.png")
@@ -81,13 +85,13 @@ def test_training_curves(tmp_path: Path, evaluated: bool) -> None:
         if evaluated:
             log.write("evaluation", step, fpr95={"nd": 0.1 / step, "mean": 0.1 / step})
     draw_training(log.path, tmp_path / "training.png", {"SIFT": 0.2})
-    assert len(np.unique(read(tmp_path / "training.png"))) > 20
+    assert shows_something(tmp_path / "training.png")
 
 
 def test_contact_sheets(tmp_path: Path, blobs: PatchSet) -> None:
     for draw in (draw_patches, draw_easy_and_hard):
         draw(blobs, tmp_path / "sheet.png")
-        assert len(np.unique(read(tmp_path / "sheet.png"))) > 20
+        assert shows_something(tmp_path / "sheet.png")
     same = np.repeat(np.random.default_rng(0).integers(0, 255, (1, 64, 64)), 3, axis=0)
     assert similarity(same) == pytest.approx(1)
     assert similarity(np.stack([same[0], 255 - same[0]])) == pytest.approx(-1)
@@ -139,14 +143,7 @@ def test_mma_has_a_colour_per_descriptor(tmp_path: Path, descriptors: int, kinds
 
 
 def test_published_rows_follow_measured_ones() -> None:
-    row = {
-        "set": "Fountain",
-        "label": "SDGMNet",
-        "photos": 11,
-        "points": 9,
-        "track_length": 4.0,
-        "reprojection_error": 0.5,
-    }
+    row = {"set": "Fountain", "label": "SDGMNet", "photos": 11, "points": 9, "track_length": 4, "reprojection_error": 1}
     bars = reconstruction_bars("Fountain", [row])
     assert [bars[0][key] for key in ("label", "colour", "points")] == ["SDGMNet", COLOURS["sdgmnet"], 9]
     hardnet = next(bar for bar in bars[1:] if bar["label"] == "paper, HardNet")

@@ -1,10 +1,8 @@
-"""Tables and files, progress, and HTML pages, in a browser if there is one."""
+"""Tables and files, progress, and HTML pages."""
 
 import base64
 import json
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,7 +13,6 @@ import pytest
 from sdgmnet.errors import InputError
 from sdgmnet.report import Section, deliver, print_aside, progress_bars, track, write_page
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PURPLE = (255, 0, 160)  # blue, green, red
 
 
@@ -102,28 +99,3 @@ def test_progress_is_reported_and_stays_off_stdout(capsys: pytest.CaptureFixture
         print_aside("A remark [/x].")
     printed = capsys.readouterr()
     assert printed.out == "" and "A remark [/x]." in printed.err and "stage 19" in printed.err
-
-
-def look_at(page: Path) -> tuple[str, np.ndarray]:
-    """What the browser says on its console, and what it shows."""
-    shot, profile = page.with_suffix(".shot.png"), page.parent / "profile"
-    words = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--log-level=0"]
-    words += ["--enable-logging=stderr", "--force-color-profile=srgb", "--window-size=1200,900"]
-    words += [f"--user-data-dir={profile}", f"--screenshot={shot}"]
-    done = subprocess.run([*words, page.as_uri()], capture_output=True, text=True, check=False, timeout=120)
-    assert shot.exists(), done.stderr
-    image = cv2.imread(str(shot))
-    assert image is not None
-    return "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line), image
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium to look at pages with")
-def test_a_browser_shows_it_without_complaint(page: Path) -> None:
-    console, image = look_at(page)
-    assert console == ""
-    assert (np.abs(image.astype(int) - PURPLE).sum(2) < 12).sum() == pytest.approx(80 * 120, rel=0.05)
-    # What is looked for would be seen.
-    broken = page.with_name("broken.html")
-    broken.write_text("<script>console.error('complaint')</script><img src='data:image/png;base64,AAAA'>")
-    console, image = look_at(broken)
-    assert "complaint" in console and (image == 255).all(axis=2).mean() > 0.9

@@ -1,5 +1,7 @@
 """HPatches' three tasks against loops written from the protocol: one distance at a time, a full sort per query and pool."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from sdgmnet.native import nearest as native
 
 NOISES = {"easy": "e", "hard": "h", "tough": "t"}
 Table = dict[str, dict[str, np.ndarray]]
+each_table = pytest.mark.parametrize(("kind", "seed"), itertools.product(["free", "unit", "ties", "same"], range(3)))
 
 
 @pytest.fixture(params=["native", "plain"], autouse=True)
@@ -100,8 +103,7 @@ def random_pairs(seed: int, counts: list[int], pairs: int) -> Verification:
     return Verification(rows(True, True), rows(True, False), rows(False, False))
 
 
-@pytest.mark.parametrize("kind", ["free", "unit", "ties", "same"])
-@pytest.mark.parametrize("seed", range(3))
+@each_table
 def test_verification(kind: str, seed: int) -> None:
     table = tables(kind, seed)
     task = random_pairs(seed, [len(types["ref"]) for types in table.values()], pairs=43)
@@ -126,8 +128,7 @@ def test_verification(kind: str, seed: int) -> None:
             assert found[noise, negatives].auc == pytest.approx(auc, abs=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["free", "unit", "ties", "same"])
-@pytest.mark.parametrize("seed", range(3))
+@each_table
 def test_matching(kind: str, seed: int) -> None:
     table = tables(kind, seed, counts=(9, 1, 6))
     found = {(score.sequence, score.noise, score.image): score for score in matching(gathered(table))}
@@ -144,8 +145,7 @@ def test_matching(kind: str, seed: int) -> None:
         assert score.success == pytest.approx(sum(labels) / len(labels), abs=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["free", "unit", "ties", "same"])
-@pytest.mark.parametrize("seed", range(3))
+@each_table
 def test_retrieval(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hpatches_tasks, "POOLS", (5, 6, 9, 15, 40))
     monkeypatch.setattr(native, "QUERIES", 3)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sdgmnet.benchmarks import matching_measures as measures
-from sdgmnet.benchmarks.matching_measures import Mutual, PlanePair, corner_error, error_auc, share_within
+from sdgmnet.benchmarks.matching_measures import PlanePair, corner_error, error_auc, share_within
 from tests.benchmarks import loops
 
 IDENTITY = np.eye(3)
@@ -27,22 +27,6 @@ def test_points_behind_the_camera_are_nowhere() -> None:
     # Seen from an image whose centre is beyond the horizon, the other side is in front.
     found = measures.true_locations(homography, xy, (100, 12))
     np.testing.assert_allclose(found, [*[[np.inf, np.inf]] * 3, [-110, -50]])
-
-
-def test_inside_is_from_the_first_pixel_to_the_last() -> None:
-    xy = np.array([[0.0, 0], [15, 11], [15.01, 5], [-0.01, 5], [5, 11.01], [np.inf, np.inf]])
-    assert measures.is_inside(xy, (16, 12)).tolist() == [True, True, False, False, False, False]
-
-
-def test_found_keypoints_by_hand() -> None:
-    expected = np.array([[10.0, 10], [50, 50], [90, 90], [200, 200]])
-    other = np.array([[11.0, 10], [50, 53.1], [92, 90], [12, 11]])
-    eye = np.eye(4, dtype=np.float32)
-    pair = plane_pair(expected, other, expected, [True] * 4, [True] * 4)
-    # 0 finds keypoint 3, within 3 px as well; 1 has none within 3 px; 2 finds keypoint 0, which is wrong; 3 has none.
-    assert measures.count_found(pair, eye[[3, 1, 0, 2]], eye, near=3.0) == (2, 1)
-    for empty in (pair._replace(reference=expected[:0]), pair._replace(other=other[:0])):
-        assert measures.count_found(empty, eye, eye, 3.0) == (0, 0)
 
 
 def test_a_draw_takes_visible_keypoints_once_each_and_evenly() -> None:
@@ -67,27 +51,6 @@ def test_sampled_keypoints_by_hand() -> None:
     assert {tuple(row) for row in shown.keypoints[shown.correct]} == {(1, 1), (2, 2)}
     for keypoint, nearest in zip(shown.keypoints, shown.nearest, strict=True):
         assert (nearest == other[int(keypoint[0]) - 1]).all()
-
-
-@pytest.mark.parametrize(("here", "there"), [(2, 0), (0, 2)])
-def test_sampling_without_keypoints(here: int, there: int) -> None:
-    xy, eye = np.ones((2, 2)), np.eye(2, dtype=np.float32)
-    pair = plane_pair(xy[:here], xy[:there], xy[:here], [True] * here, [True] * there)
-    score = measures.sample(pair, eye[:here], eye[:there])
-    assert score.drawn == here == len(score.shown.keypoints) and score.correct == ((0, 0, 0),) * 10
-    assert not score.shown.correct.any()
-
-
-def test_mutual_matches_by_hand() -> None:
-    expected = np.array([[10.0, 10], [20, 20], [30, 30], [np.inf, np.inf]])
-    other = np.array([[10.0, 11], [20, 27], [33, 34], [9, 9]])  # off by 1, 7, 5 and infinitely
-    pair = plane_pair(expected, other, expected, [True, True, False, False], [True] * 4)
-    score = measures.count_mutual(pair, np.column_stack([np.arange(4)] * 2), near=6.0)
-    assert score == Mutual(4, (1, 1, 1, 1, 2, 2, 3, 3, 3, 3), 2, 1)  # the third is correct but not in the shared region
-    assert score.accuracy == tuple(count / 4 for count in score.correct) and score.score == 0.5
-    nothing = measures.count_mutual(pair.strongest(0), np.zeros((0, 2), int), near=3.0)
-    assert nothing == Mutual(0, (0,) * 10, 0, 0) and nothing.accuracy == (0.0,) * 10 and nothing.score == 0
-    assert measures.mean_accuracy([Mutual(5, (5,) * 10, 8, 4), nothing]) == pytest.approx([0.5] * 10)
 
 
 def test_corner_error() -> None:

@@ -306,52 +306,6 @@ def test_without_power_adjustment_is_a_plain_triplet_loss(own: str) -> None:
     assert relative(gradient, value_and_gradient(plain, *second)[1]) <= 1e-12
 
 
-def permuted(x: np.ndarray, y: np.ndarray) -> Pairs:
-    order = np.random.default_rng(5).permutation(len(x))
-    return x[order], y[order]
-
-
-def exchanged(x: np.ndarray, y: np.ndarray) -> Pairs:
-    return y, x
-
-
-def rotated(x: np.ndarray, y: np.ndarray) -> Pairs:
-    rotation = np.linalg.qr(np.random.default_rng(6).normal(size=(x.shape[1], x.shape[1])))[0]
-    return x @ rotation, y @ rotation
-
-
-@pytest.mark.parametrize("change", [permuted, exchanged, rotated])
-def test_invariance(change: Callable[[np.ndarray, np.ndarray], Pairs]) -> None:
-    plain, changed = SDGMLoss(decay=0.9, warmup=0.2), SDGMLoss(decay=0.9, warmup=0.2)
-    for step in range(0, STEPS, 5):
-        pairs = batches()[step]
-        value, gradient = run(plain, *pairs, progress=step / STEPS)
-        value_changed, gradient_changed = run(changed, *change(*pairs), progress=step / STEPS)
-        assert float(value_changed) == pytest.approx(float(value), rel=1e-11, abs=1e-13)
-        half = len(gradient) // 2
-        expected = np.concatenate(change(gradient[:half].numpy(), gradient[half:].numpy()))
-        assert relative(gradient_changed, expected) <= 1e-11
-
-
-@pytest.mark.parametrize("order", ["blocks", "mixed"])
-def test_labels_of_two_equal_pairs(order: str) -> None:
-    by_pairs, by_labels = SDGMLoss(decay=0.9, warmup=0.2), SDGMLoss(decay=0.9, warmup=0.2)
-    for step in range(0, STEPS, 3):
-        x, y = batches()[step]
-        n = len(x)
-        rng = np.random.default_rng(step)
-        chosen = np.arange(2 * n) if order == "blocks" else rng.permutation(2 * n)
-        names = np.arange(n) if order == "blocks" else rng.permutation(1000)[:n]
-        value, gradient = run(by_pairs, x, y, step / STEPS)
-        value_labels, gradient_labels = run_labels(
-            by_labels, np.concatenate([x, y])[chosen], np.tile(names, 2)[chosen], step / STEPS
-        )
-        assert float(value_labels) == pytest.approx(float(value), rel=1e-11, abs=1e-13)
-        assert relative(gradient_labels, gradient[chosen]) <= 1e-11
-        torch.testing.assert_close(by_pairs.report, by_labels.report, rtol=1e-11, atol=1e-13, equal_nan=True)
-    torch.testing.assert_close(state_of(by_labels), state_of(by_pairs), rtol=1e-11, atol=1e-13)
-
-
 @BOTH_DTYPES
 @pytest.mark.parametrize("power_adjustment", [True, False], ids=["+PA", "-PA"])
 def test_labels_of_mixed_sizes_match_the_oracle(power_adjustment: bool, dtype: torch.dtype) -> None:
@@ -420,21 +374,6 @@ def test_statistics_stay_float64(cast: str) -> None:
     floating = [buffer for buffer in loss.buffers() if buffer.is_floating_point()]
     assert sum(buffer.numel() for buffer in floating) == 8  # six of the angles, two powers
     assert all(buffer.dtype == torch.float64 for buffer in floating)
-
-
-@pytest.mark.parametrize(
-    ("n", "initial_power", "start"), [(1024, None, 10000.0), (256, None, 2500.0), (256, 10000.0, 10000.0)]
-)
-def test_power_starts_at_ten_thousand_for_1024_pairs(n: int, initial_power: float | None, start: float) -> None:
-    rng = np.random.default_rng(11)
-    a = unit(rng.normal(size=(n, 128)))
-    p = unit(a + 0.05 * rng.normal(size=a.shape))
-    nearest = np.max([a @ p.T, p @ a.T, a @ a.T, p @ p.T], axis=0)
-    np.fill_diagonal(nearest, -1)
-    sum_pos, sum_neg = np.arccos((a * p).sum(1)).sum(), np.arccos(nearest.max(1)).sum()
-    assert nearest.max() < math.cos(0.6)
-    value = SDGMLoss(initial_power=initial_power)(torch.tensor(a), torch.tensor(p), progress=0.0)
-    assert float(value) == pytest.approx((0.9 * sum_pos - sum_neg) / (0.999 * start + 0.001 * n), rel=1e-10)
 
 
 def test_late_threshold_admits_near_negatives_early() -> None:

@@ -1,9 +1,22 @@
+import contextlib
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from sdgmnet.native import build, trunk
+
+
+@contextlib.contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.fixture(params=["x86-64", "haswell"])

@@ -1,6 +1,7 @@
 """batchnorm.cpp against L2Net's own layers in float64: values, gradients, running moments, threads, awkward numbers."""
 
 import copy
+import itertools
 
 import numpy as np
 import pytest
@@ -18,8 +19,13 @@ from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.run import evaluate, start
 from sdgmnet.training.step import dropout_masks, encode_sides
 from tests.conftest import blob_patches
+from tests.native.conftest import torch_threads
 
 pytestmark = pytest.mark.skipif(library() is None, reason="needs a C++ compiler")
+
+
+def keep_all(encoder: L2Net, count: int) -> Tensor:
+    return torch.ones(count, *encoder.feature_shape, dtype=torch.bool)
 
 
 @pytest.fixture
@@ -47,14 +53,10 @@ def both_gradients(encoder: L2Net, patches: Tensor, keep: Tensor | None) -> tupl
 @pytest.mark.parametrize("count", [2, 7, 20])
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_values_moments_and_gradients_are_those_of_float64(encoder: L2Net, count: int, threads: int) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        keep = dropout_masks(0, 0, count, encoder.feature_shape, 0.3)
-        assert keep is not None
+    keep = dropout_masks(0, 0, count, encoder.feature_shape, 0.3)
+    assert keep is not None
+    with torch_threads(threads):
         mine, theirs = both_gradients(encoder, torch.rand(count, 1, 32, 32), keep[0])
-    finally:
-        torch.set_num_threads(before)
     buffers = len(list(encoder.buffers()))
     assert len(mine) == 1 + buffers + 7
     for place, (one, other) in enumerate(zip(mine, theirs, strict=True)):
@@ -100,29 +102,30 @@ def test_gradients_to_rounding(encoder: L2Net) -> None:
 def test_it_learns_from_whole_sides_as_the_plain_step_does(encoder: L2Net) -> None:
     """Both presets of BatchNorm, with maps and without."""
     sides, keep = torch.rand(2, 8, 1, 32, 32), dropout_masks(0, 0, 8, encoder.feature_shape, 0.3)
-    for joint in (False, True):
-        for with_maps in (False, True):
-            twin = copy.deepcopy(encoder)
-            trunk = build_trunk(encoder, "native")
-            assert trunk != encoder.trunk
-            mine = encode_sides(encoder, sides, keep, 8, joint, with_maps, trunk)
-            theirs = encode_sides(twin, sides, keep, 8, joint, with_maps)
-            for one, other in zip(mine, theirs, strict=True):
-                assert (one.descriptors - other.descriptors).abs().max() < 2e-5
-                assert len(one.maps) == len(other.maps) == (2 if with_maps else 0)
-                for own, plain in zip(one.maps, other.maps, strict=True):
-                    torch.testing.assert_close(own, plain, rtol=1e-4, atol=1e-4)
-            for name, buffer in encoder.named_buffers():
-                torch.testing.assert_close(buffer, twin.get_buffer(name), rtol=1e-4, atol=1e-6)
+    for joint, with_maps in itertools.product((False, True), repeat=2):
+        twin, trunk = copy.deepcopy(encoder), build_trunk(encoder, "native")
+        assert trunk != encoder.trunk
+        mine = encode_sides(encoder, sides, keep, 8, joint, with_maps, trunk)
+        theirs = encode_sides(twin, sides, keep, 8, joint, with_maps)
+        for one, other in zip(mine, theirs, strict=True):
+            assert (one.descriptors - other.descriptors).abs().max() < 2e-5
+            assert len(one.maps) == (2 if with_maps else 0)
+            torch.testing.assert_close(one.maps, other.maps, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(dict(encoder.named_buffers()), dict(twin.named_buffers()), rtol=1e-4, atol=1e-6)
 
 
-def test_same_bits_every_time(encoder: L2Net) -> None:
-    patches, twin = torch.rand(11, 1, 32, 32), copy.deepcopy(encoder)
-    keep = torch.ones(11, *encoder.feature_shape, dtype=torch.bool)
-    for model in (encoder, twin):
-        build_trunk(model, "native")(patches, keep)[0].sum().backward()
-    for one, other in zip(encoder.parameters(), twin.parameters(), strict=True):
-        assert (one.grad is None and other.grad is None) or torch.equal(one.grad, other.grad)  # type: ignore[arg-type]
+def same_gradients(one: L2Net, other: L2Net) -> bool:
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    return all(a.grad is None if b.grad is None else torch.equal(a.grad, b.grad) for a, b in pairs)  # type: ignore[arg-type]
+
+
+def test_same_bits_every_time_and_under_autocast(encoder: L2Net) -> None:
+    patches, twins = torch.rand(11, 1, 32, 32), [encoder, copy.deepcopy(encoder), copy.deepcopy(encoder)]
+    for twin in twins:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=twin is twins[2]):
+            features, _ = build_trunk(twin, "native")(patches, keep_all(twin, 11))
+        features.sum().backward()
+    assert same_gradients(encoder, twins[1]) and same_gradients(encoder, twins[2])
 
 
 def test_descriptors_equal_eager_ones(encoder: L2Net) -> None:
@@ -156,28 +159,18 @@ def test_only_what_it_was_written_for(encoder: L2Net) -> None:
 def test_frozen_moments_stay(encoder: L2Net) -> None:
     """A BatchNorm in eval mode takes and leaves its running moments, as torch's does."""
     encoder.middle[5].eval()
-    patches, keep = torch.rand(4, 1, 32, 32), torch.ones(4, *encoder.feature_shape, dtype=torch.bool)
-    twin = copy.deepcopy(encoder)
+    patches, keep, twin = torch.rand(4, 1, 32, 32), keep_all(encoder, 4), copy.deepcopy(encoder)
     assert torch.equal(build_trunk(encoder, "native")(patches, keep)[0], twin.trunk(patches, keep)[0])
     assert torch.equal(encoder.middle[5].running_mean, torch.zeros(64))
 
 
-def test_autocast_changes_nothing(encoder: L2Net) -> None:
+def test_descriptors_under_autocast(encoder: L2Net) -> None:
     patches = np.random.default_rng(0).integers(256, size=(5, 32, 32), dtype=np.uint8)
     for model in (encoder, SDGMNet().train()):
         plain = describe_patches(model, patches, engine="native")
         with torch.autocast("cpu", dtype=torch.bfloat16):
             inside = describe_patches(model, patches, engine="native")
         np.testing.assert_allclose(inside, plain, atol=1e-2)  # the last convolution of SDGMNet is torch's
-    pixels, keep = torch.rand(5, 1, 32, 32), torch.ones(5, *encoder.feature_shape, dtype=torch.bool)
-    twin = copy.deepcopy(encoder)
-    outside, _ = build_trunk(encoder, "native")(pixels, keep)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        within, _ = build_trunk(twin, "native")(pixels, keep)
-    for features in (outside, within):
-        features.sum().backward()
-    for one, other in zip(encoder.parameters(), twin.parameters(), strict=True):
-        assert one.grad is None or torch.equal(one.grad, other.grad)  # type: ignore[arg-type]
 
 
 def test_ranks_that_share_batchnorm_evaluate_by_torch(encoder: L2Net) -> None:
@@ -196,7 +189,7 @@ def test_ranks_that_share_batchnorm_evaluate_by_torch(encoder: L2Net) -> None:
 def test_what_is_not_finite_is_not_hidden(encoder: L2Net) -> None:
     patches = torch.rand(4, 1, 32, 32)
     patches[1, 0, 5, 5] = float("nan")
-    features, _ = build_trunk(encoder, "native")(patches, torch.ones(4, *encoder.feature_shape, dtype=torch.bool))
+    features, _ = build_trunk(encoder, "native")(patches, keep_all(encoder, 4))
     assert features.isnan().all()  # BatchNorm tells all of it, as torch's does
 
 

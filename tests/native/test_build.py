@@ -25,16 +25,6 @@ def test_compiled_once(empty_cache: Path) -> None:
     assert list(empty_cache.iterdir()) == [built]
 
 
-@needs_compiler
-def test_code_that_others_could_have_written_is_not_loaded(
-    empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
-    built = build.build()
-    built.chmod(0o777)
-    assert (tmp_path / "elsewhere") in build.build().parents
-
-
 def test_no_compiler(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
@@ -55,40 +45,44 @@ def test_a_compiler_that_fails_is_quoted(
     assert not any(empty_cache.iterdir())
 
 
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of temporary files."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+    return tmp_path / "elsewhere"
+
+
 @needs_compiler
-def test_a_cache_that_cannot_be_written_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_used_is_skipped(
+    tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file in its place, or a user without a home."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
-    assert (tmp_path / "elsewhere") in build.build().parents
+    assert elsewhere in build.build().parents
 
-
-@needs_compiler
-def test_a_user_without_a_home_gets_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", no_home)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert tmp_path in build.build().parents
+    assert elsewhere in build.build().parents
 
 
 @needs_compiler
-def test_a_folder_that_others_can_write_to_is_not_used(
-    empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
-    empty_cache.mkdir(parents=True)
+def test_code_that_others_could_have_written_is_not_loaded(empty_cache: Path, elsewhere: Path) -> None:
+    """The library or its folder can be written by others."""
+    build.build().chmod(0o777)
+    assert elsewhere in build.build().parents
     empty_cache.chmod(0o777)
-    assert (tmp_path / "elsewhere") in build.build().parents
-    (tmp_path / "elsewhere" / f"sdgmnet-{os.getuid()}").chmod(0o777)
+    assert elsewhere in build.build().parents
+    (elsewhere / f"sdgmnet-{os.getuid()}").chmod(0o777)
     with pytest.raises(InputError, match="elsewhere"):
         build.build()
 
 
 @needs_compiler
-def test_a_damaged_library_is_built_again(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_library_is_built_again(empty_cache: Path) -> None:
     build.build().write_bytes(b"cut off")
     build._load.cache_clear()
     try:

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-import torch
 from torch.profiler import ProfilerActivity, profile
 
 from sdgmnet.native import nearest as module
 from sdgmnet.native.nearest import Neighbours, count_closer, nearest, pair_distances, two_nearest_and_back
+from tests.native.conftest import torch_threads
 
 HAS_LIBRARY = module.library() is not None
 SIZES = [(1, 1), (1, 2), (2, 1), (3, 40), (37, 16), (64, 64), (65, 129), (200, 33)]
@@ -47,9 +47,6 @@ def brute_force(a: np.ndarray, b: np.ndarray) -> Neighbours:
     return Neighbours(order[:, 0], second, exact(a, b).argmin(axis=0))
 
 
-# two_nearest_and_back
-
-
 @pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("blocks", [(1024, 10240), (16, 24), (7, 5)])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
@@ -76,13 +73,9 @@ def test_two_nearest_and_back(sizes: tuple[int, int], blocks: tuple[int, int], m
 def test_both_engines_agree_with_any_number_of_threads(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ROWS", 50)
     monkeypatch.setattr(module, "COLUMNS", 70)
-    before = torch.get_num_threads()
     pairs = [(crowd(333, 64, 0.5, 1), crowd(222, 64, 0.5, 2)), (small_numbers(333, 4, 1), small_numbers(222, 4, 2))]
-    try:
-        torch.set_num_threads(threads)
+    with torch_threads(threads):
         found = [two_nearest_and_back(a, b) for a, b in pairs]
-    finally:
-        torch.set_num_threads(before)
     monkeypatch.setattr(module, "library", lambda: None)
     for ours, (a, b) in zip(found, pairs, strict=True):
         for one, plain in zip(ours, two_nearest_and_back(a, b), strict=True):
@@ -109,9 +102,6 @@ def test_memory_is_bounded_by_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
         two_nearest_and_back(crowd(1000, 8, 0.5, 1), crowd(1100, 8, 0.5, 2))
     largest = max(event.cpu_memory_usage for event in watched.events())
     assert 4 * 100 * 200 <= largest < 2 * 4 * 100 * 200
-
-
-# nearest, count_closer and pair_distances: as float64 decides
 
 
 @pytest.mark.usefixtures("engine")
