@@ -12,6 +12,7 @@ import numpy as np
 from sdgmnet.benchmarks import hpatches_tasks
 from sdgmnet.benchmarks.hpatches_describe import CACHE_VERSION, cache_name, csv_folders, describe_all, write_csv
 from sdgmnet.benchmarks.hpatches_tasks import POOLS, Descriptors
+from sdgmnet.benchmarks.hpatches_tasks import Row as Row
 from sdgmnet.data.hpatches.files import NOISES, TYPES, Choice, choose_sequences, kind_of, read_strip
 from sdgmnet.data.hpatches.tasks import (
     PAIRS,
@@ -32,14 +33,6 @@ TASKS = ("verification", "matching", "retrieval")
 NEGATIVES = ("inter", "intra")
 
 Task = TypeVar("Task", Verification, Retrieval)
-
-
-class Row(NamedTuple):
-    task: str  # verification, matching or retrieval
-    noise: str  # easy, hard or tough
-    subset: str  # inter, intra | illum, view, unlabelled, all | size of the pool
-    metric: str  # ap, or auc (balanced verification), or success (matching)
-    value: float
 
 
 class Report(NamedTuple):
@@ -129,13 +122,11 @@ def verification_task(
         require_rows(official, tasks, "verification")
         return official, f"official files, {len(official.positive)} pairs of these sequences"
     facts = (choice.names, tuple(counts), pairs)
-    drawn = cached_task(
-        Verification,
-        cache,
-        facts,
-        lambda: draw_verification(counts, pairs, lambda rows: track(rows, "drawing pairs", on_progress, pairs)),
-    )
-    return drawn, f"drawn here, {pairs} pairs"
+
+    def draw() -> Verification:
+        return draw_verification(counts, pairs, lambda rows: track(rows, "drawing pairs", on_progress, pairs))
+
+    return cached_task(Verification, cache, facts, draw), f"drawn here, {pairs} pairs"
 
 
 def retrieval_task(
@@ -146,7 +137,11 @@ def retrieval_task(
         return official, "official files"
     strips = {name: root / name / f"{TYPES[0]}.png" for name in choice.names}
     facts = ([(name, digest(path)) for name, path in strips.items()],)
-    draw = lambda: draw_retrieval([contrast(read_strip(path)) for path in strips.values()])  # noqa: E731
+
+    def draw() -> Retrieval:
+        """By the contrast of the patches: their standard deviation in grey levels."""
+        return draw_retrieval([np.array([patch.std() for patch in read_strip(path)]) for path in strips.values()])
+
     return cached_task(Retrieval, cache, facts, draw), "drawn here"
 
 
@@ -167,19 +162,12 @@ def cached_task(kind: type[Task], cache: Path, facts: tuple[Any, ...], draw: Cal
     return drawn
 
 
-def contrast(patches: np.ndarray) -> np.ndarray:
-    """Standard deviation (N,) of the patches in grey levels."""
-    return np.array([patch.std() for patch in patches])
-
-
 def evaluate(
     descriptors: Descriptors, verification: Verification, retrieval: Retrieval, label: str, on_progress: OnProgress
 ) -> Iterator[Row]:
     """Rows of the three tasks for one descriptor; retrieval only if queries have distractors in other sequences."""
-    cells = hpatches_tasks.verification(descriptors, verification)
-    for verified in track(cells, f"{label}, verification", on_progress, len(NEGATIVES) * len(NOISES)):
-        yield Row("verification", verified.noise, verified.negatives, "ap", verified.ap)
-        yield Row("verification", verified.noise, verified.negatives, "auc", verified.auc)
+    rows = hpatches_tasks.verification(descriptors, verification)
+    yield from track(rows, f"{label}, verification", on_progress, 2 * len(NEGATIVES) * len(NOISES))
     sequences = range(len(descriptors.names))
     matched = list(hpatches_tasks.matching(descriptors, track(sequences, f"{label}, matching", on_progress)))
     kinds = {name: kind_of(name) for name in descriptors.names}
@@ -191,8 +179,7 @@ def evaluate(
     if not len(retrieval.queries) or not len(retrieval.distractors) or len(sequences) < 2:
         return
     tracked = track(sequences, f"{label}, retrieval", on_progress)
-    for retrieved in hpatches_tasks.retrieval(descriptors, retrieval, tracked):
-        yield Row("retrieval", retrieved.noise, str(retrieved.pool), "ap", retrieved.ap)
+    yield from hpatches_tasks.retrieval(descriptors, retrieval, tracked)
 
 
 def mean_of(

@@ -51,25 +51,21 @@ class Descriptors(NamedTuple):
         return row_numbers(self.starts, self.counts, sequence, kind, patch)
 
 
-class VerificationScore(NamedTuple):
-    noise: str
-    negatives: str  # intra or inter
-    ap: float  # imbalanced: all negatives, a fifth of the positives
-    auc: float  # balanced
+class Row(NamedTuple):
+    """One number of the benchmark."""
+
+    task: str  # verification, matching or retrieval
+    noise: str  # easy, hard or tough
+    subset: str  # inter, intra | illum, view, unlabelled, all | length of the list with its five positives, at most
+    metric: str  # ap; auc (balanced verification); success (matching: share of nearest neighbours that are correct)
+    value: float
 
 
 class MatchingScore(NamedTuple):
     sequence: str
     noise: str
-    image: int  # 1 to 5
     ap: float
-    success: float  # share of patches whose nearest neighbour is correct
-
-
-class RetrievalScore(NamedTuple):
-    noise: str
-    pool: int  # length of the list with its five positives, at most; there may be fewer distractors
-    ap: float
+    success: float
 
 
 def type_number(noise: int, image: np.ndarray | int) -> np.ndarray:
@@ -77,7 +73,8 @@ def type_number(noise: int, image: np.ndarray | int) -> np.ndarray:
     return np.where(np.asarray(image) == 0, 0, noise * OTHERS + np.asarray(image))
 
 
-def verification(descriptors: Descriptors, task: Verification) -> Iterator[VerificationScore]:
+def verification(descriptors: Descriptors, task: Verification) -> Iterator[Row]:
+    """Average precision of all negatives and a fifth of the positives, and the balanced ROC AUC."""
     for number, noise in enumerate(NOISES):
         positive = noise_distances(descriptors, task.positive, number)
         few = np.sort(positive[: int(len(positive) * IMBALANCE)])
@@ -85,7 +82,8 @@ def verification(descriptors: Descriptors, task: Verification) -> Iterator[Verif
         for name, pairs in (("inter", task.inter), ("intra", task.intra)):
             negative = noise_distances(descriptors, pairs, number)
             negative.sort()
-            yield VerificationScore(noise, name, sorted_precision(few, negative), roc_auc(positive, negative))
+            yield Row("verification", noise, name, "ap", sorted_precision(few, negative))
+            yield Row("verification", noise, name, "auc", roc_auc(positive, negative))
 
 
 def sorted_precision(positive: np.ndarray, negative: np.ndarray) -> float:
@@ -121,12 +119,10 @@ def matching(descriptors: Descriptors, sequences: Iterable[int] | None = None) -
                 found, distance = nearest(reference, other)
                 right = found == np.arange(len(reference))
                 ap = average_precision(-distance, right, positives=len(right))
-                yield MatchingScore(descriptors.names[sequence], noise, image, ap, float(right.mean()))
+                yield MatchingScore(descriptors.names[sequence], noise, ap, float(right.mean()))
 
 
-def retrieval(
-    descriptors: Descriptors, task: Retrieval, sequences: Iterable[int] | None = None
-) -> Iterator[RetrievalScore]:
+def retrieval(descriptors: Descriptors, task: Retrieval, sequences: Iterable[int] | None = None) -> Iterator[Row]:
     """Five positives among distractors of other sequences: average precision over the first entries of the list."""
     scores = np.zeros((len(NOISES), len(POOLS)))
     places = task.distractors
@@ -138,7 +134,8 @@ def retrieval(
         scores += precision_sums(query, positives, pool[places[:, 0] != sequence])
     for number, noise in enumerate(NOISES):
         for pool_number, size in enumerate(POOLS):
-            yield RetrievalScore(noise, size, float(scores[number, pool_number] / max(len(task.queries), 1)))
+            ap = float(scores[number, pool_number] / max(len(task.queries), 1))
+            yield Row("retrieval", noise, str(size), "ap", ap)
 
 
 def precision_sums(query: np.ndarray, positives: np.ndarray, others: np.ndarray) -> np.ndarray:

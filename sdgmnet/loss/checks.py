@@ -1,11 +1,13 @@
 """What losses require of their inputs and options; InputError otherwise."""
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from sdgmnet.errors import InputError
+
+Reduction = Literal["sum", "mean"]
 
 
 class Encoded(Protocol):

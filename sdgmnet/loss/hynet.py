@@ -1,15 +1,12 @@
 """HyNet's loss: a triplet margin on a hybrid similarity, and a regularisation of feature lengths."""
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from sdgmnet.loss.checks import Encoded, require, require_encoded
+from sdgmnet.loss.checks import Encoded, Reduction, require, require_encoded
 from sdgmnet.loss.mining import nearest_distances
-
-Reduction = Literal["sum", "mean"]
 
 
 class HyNetLoss(nn.Module):

@@ -1,16 +1,13 @@
 """L2Net's loss: softmax over relative distances, compactness, and discriminative intermediate feature maps."""
 
 import math
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sdgmnet.loss.checks import Encoded, require, require_encoded, require_pairs
+from sdgmnet.loss.checks import Encoded, Reduction, require, require_encoded, require_pairs
 from sdgmnet.loss.mining import at_least_float32
-
-Reduction = Literal["sum", "mean"]
 
 
 class L2NetLoss(nn.Module):

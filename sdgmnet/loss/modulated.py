@@ -127,10 +127,6 @@ def soft_margin(theta_rel: Tensor, scale: float = 10.0) -> Tensor:
     return torch.sigmoid(scale * theta_rel)
 
 
-def exponential_of_distance(theta_pos: Tensor) -> Tensor:
-    return torch.exp(theta_pos)
-
-
 def exponential_of_nearness(theta_neg: Tensor) -> Tensor:
     return torch.exp(-theta_neg)
 
@@ -150,7 +146,7 @@ keller_loss = _preset(
 )
 exp_tl_loss = _preset(
     "Exp-TL (Wang et al. 2019): exponential losses of pairs, so that the hardest have most weight.",
-    exponential_of_distance,
+    torch.exp,
     negative_self_weight=exponential_of_nearness,
 )
 sface_loss = _preset(

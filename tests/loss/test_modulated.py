@@ -94,7 +94,6 @@ def test_the_examples_are_derivatives_of_what_they_stand_for(theta: float) -> No
     at = torch.tensor(theta, dtype=torch.float64)
     negative_log_softmax = derivative(lambda d: -torch.log_softmax(torch.stack([10 * at, 10 * d]), 0)[0], 1.0)
     assert modulated.soft_margin(1.0 - at).item() == pytest.approx(negative_log_softmax / 10, rel=1e-9)
-    assert modulated.exponential_of_distance(at).item() == pytest.approx(derivative(torch.exp, theta))
     assert modulated.exponential_of_nearness(at).item() == pytest.approx(-derivative(lambda d: torch.exp(-d), theta))
     scale = 1 / (1 + math.exp(-80 * (theta - 0.8)))  # constant for autograd, on -cos of the matching pair
     assert modulated.sface_positive(at).item() == pytest.approx(derivative(lambda t: -scale * torch.cos(t), theta))
