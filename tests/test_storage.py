@@ -183,7 +183,12 @@ def test_other_errors_of_a_full_disk(
 def test_text_and_json_round_trip(tmp_path: Path) -> None:
     write_text(tmp_path / "a.txt", "θ⁺\nend")
     assert (tmp_path / "a.txt").read_bytes().decode("utf-8") == "θ⁺\nend"
-    value = {"θ": [1, 2.5, None, True], "path": os.fsdecode(b"\xff.png"), "large": [1e300, 10**23], "face": "é\U0001f600"}
+    value = {
+        "θ": [1, 2.5, None, True],
+        "path": os.fsdecode(b"\xff.png"),
+        "large": [1e300, 10**23],
+        "face": "é\U0001f600",
+    }
     write_json(tmp_path / "a.json", value)
     assert read_json(str(tmp_path / "a.json")) == value
     assert (tmp_path / "a.json").read_text(encoding="utf-8").endswith("}\n")

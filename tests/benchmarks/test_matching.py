@@ -100,10 +100,8 @@ def test_a_homography_is_estimated_and_the_same_each_time() -> None:
     homography = np.array([[1.05, 0.1, -20], [-0.08, 0.95, 30], [1e-5, 4e-5, 1]])
     xy, noise = rng.uniform(0, 600, (80, 2)), rng.uniform(0, 600, (40, 2))
     first, second = np.vstack([xy, noise]), np.vstack([map_points(homography, xy)[0], noise[::-1]])
-    one = np.ones(120)
-    views = [
-        View((640, 600), Keypoints(at, one, one, one), {"x": np.eye(120, dtype=np.float32)}) for at in (first, second)
-    ]
+    one, eye = np.ones(120), np.eye(120, dtype=np.float32)
+    views = [View((640, 600), Keypoints(at, one, one, one), {"x": eye}) for at in (first, second)]
     scores = [score_pair(homography, *views, "x", 2000, 3.0) for _ in range(2)]
     assert scores[0].mutual.correct[0] >= 80 and scores[0].corner_error < 0.01
     assert scores[0].corner_error == scores[1].corner_error
@@ -162,14 +160,14 @@ def test_keypoints_are_detected_once_for_all(sequences: Path, monkeypatch: pytes
     """And the strongest of all are described as if they were alone."""
     (sequence,) = read_sequences(sequences)
     detected: list[tuple[int, ...]] = []
-    progress: list[tuple[int, int]] = []
+    progress: list[tuple[str, int, int]] = []
     detect = matching.detect
     monkeypatch.setattr(matching, "detect", lambda image: detected.append(image.shape) or detect(image))
     descriptors = [load_descriptor(name) for name in ("sift", "rootsift")]
     results, errors = matching.compare(
-        descriptors, [sequence], keypoints=100, on_progress=lambda stage, done, total: progress.append((done, total))
+        descriptors, [sequence], keypoints=100, on_progress=lambda *step: progress.append(step)
     )
-    assert len(detected) == 2 and progress[0] == (0, 2) and progress[-1] == (2, 2) and not errors
+    assert len(detected) == 2 and progress[0][1:] == (0, 2) and progress[-1][1:] == (2, 2) and not errors
     images = [matching.read_gray(path) for path in (sequence.reference, *sequence.others)]
     first, second = (detect(image, 100) for image in images)
     pair = matching_measures.PlanePair.under(sequence.homographies[0], first.xy, second.xy, ((240, 240), (240, 240)))
@@ -190,18 +188,11 @@ def test_sift_finds_most_of_a_rotated_image_and_noise_nothing(sequences: Path) -
 
 
 def test_command_writes_its_results(sequences: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, root = tmp_path / "out", str(sequences)
-    assert (
-        main(["evaluate", "matching", "sift", "root=rootsift", "--root", root, "--keypoints", "200", "-o", str(out)])
-        == 0
-    )
+    out = tmp_path / "out"
+    words = ["evaluate", "matching", "sift", "root=rootsift", "--root", str(sequences), "--keypoints", "200"]
+    assert main([*words, "-o", str(out)]) == 0
     printed = " ".join(capsys.readouterr().out.split())  # titles are folded to the width of their tables
-    for heading in (
-        "Matching score (200 keypoints, 3 px)",
-        "200 random keypoints",
-        "Mean matching accuracy",
-        "Homographies",
-    ):
+    for heading in ("Matching score (200 keypoints, 3 px)", "200 random", "Mean matching accuracy", "Homographies"):
         assert heading in printed and f"## {heading}" in (out / "table.md").read_text()
     results = json.loads((out / "results.json").read_text())
     assert [line["label"] for line in results["lines"]] == ["sift", "root"]
