@@ -1,4 +1,4 @@
-"""The commands: help, bad input, a new benchmark, and a round trip."""
+"""The commands: help, bad input, and a round trip."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 import bench.__main__
 import reproduce.__main__
 from sdgmnet.benchmarks import BENCHMARKS
-from sdgmnet.cli import COMMANDS, Command, main
+from sdgmnet.cli import COMMANDS, main
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.version import __version__
 
@@ -91,36 +91,6 @@ def test_bad_input_is_one_sentence_and_code_2(
     shown = capsys.readouterr()
     assert code == 2
     assert named in shown.err + shown.out and "Traceback" not in shown.err
-
-
-BENCHMARK = '''
-def run(describe_fn, root):
-    """How alike two patches of a folder are."""
-    import numpy as np
-
-    a, b = describe_fn(np.load(root / "two.npy"))
-    return [{"pair": "first", "distance": float(np.linalg.norm(a - b))}]
-'''
-
-
-def test_a_new_benchmark_is_one_file_and_one_line(
-    tmp_path: Path, blobs: PatchSet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import numpy as np
-
-    (tmp_path / "toy_benchmark.py").write_text(BENCHMARK)
-    monkeypatch.syspath_prepend(tmp_path)
-    commands = {**COMMANDS, "evaluate toy": Command("toy_benchmark:run", "Toy.")}
-    np.save(tmp_path / "two.npy", blobs.patches[:2])
-    with pytest.raises(SystemExit):
-        main(["evaluate", "toy", "--help"], commands)
-    assert "How alike two patches" in capsys.readouterr().out
-    words = ["evaluate", "toy", "sift", "root=rootsift", "--root", str(tmp_path), "-o", str(tmp_path / "out")]
-    assert main(words, commands) == 0
-    assert "root" in capsys.readouterr().out
-    lines = json.loads((tmp_path / "out/results.json").read_text())["lines"]
-    assert [line["label"] for line in lines] == ["sift", "root"] and lines[0]["rows"][0]["distance"] > 0
-    assert "| descriptor | pair | distance |" in (tmp_path / "out/table.md").read_text()
 
 
 def test_train_evaluate_export_round_trip(

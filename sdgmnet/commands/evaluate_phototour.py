@@ -7,7 +7,7 @@ import tyro
 from tyro.conf import Positional, arg
 
 from sdgmnet.benchmarks import phototour
-from sdgmnet.data.sources import open_tests
+from sdgmnet.data.sources import accepted, open_tests
 from sdgmnet.descriptors import COMPARED, load_descriptors
 from sdgmnet.plots import draw_fpr
 from sdgmnet.report import Flag, OptionalOut, deliver
@@ -26,8 +26,7 @@ class Arguments:
     """
 
     descriptors: Annotated[Positional[tuple[str, ...]], arg(metavar="DESCRIPTOR ...", help=COMPARED)]
-    data: tuple[str, ...] = ("demo",)
-    """Test sets: PatchSets, PhotoTour folders, a folder of these, or "demo"."""
+    data: Annotated[tuple[str, ...], arg(help=f"Test sets: {accepted()}.")] = ("demo",)
     out: OptionalOut = None
     """Folder for results.json, table.md and fpr95.png; default: only print."""
     convention: Literal["hardnet", "exact"] = "hardnet"

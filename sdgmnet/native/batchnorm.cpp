@@ -1,4 +1,4 @@
-// The middle of L2Net (docs: sdgmnet/encoders.py), a layer at a time: BatchNorm looks across the batch after each convolution.
+// The middle of L2Net (docs: sdgmnet/encoders/l2net.py), a layer at a time: BatchNorm looks across the batch after each convolution.
 //
 // A layer reads the plain maps of the one below as they were before BatchNorm. While a few patches of them are in the cache they
 // are normalised, thresholded at zero, convolved, and their own moments taken; the caller puts the moments of all patches together.

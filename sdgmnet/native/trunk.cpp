@@ -1,4 +1,4 @@
-// The trunk of the encoder (docs: sdgmnet/encoders.py), forwards and backwards, for a CPU's vector units.
+// The trunk of the encoder (docs: sdgmnet/encoders/sdgmnet.py), forwards and backwards, for a CPU's vector units.
 //
 // A group of patches goes through all layers, so that their maps stay in the second-level cache. Per-sample layers only: BatchNorm
 // is the caller's.

@@ -12,6 +12,7 @@ from typing_extensions import Doc
 
 from sdgmnet.data.augmentation import Augmentation
 from sdgmnet.data.sampler import Balance
+from sdgmnet.data.sources import accepted
 from sdgmnet.encoders import ENCODERS
 from sdgmnet.engine import Engine
 from sdgmnet.errors import InputError
@@ -36,8 +37,7 @@ FREE_ON_RESUME = ("data", "checkpoint_every", "tensorboard")
 
 @dataclass(frozen=True)
 class TrainConfig:
-    data: tuple[str, ...] = ("demo",)
-    """Training data: PatchSets (see sdgmnet data), PhotoTour folders, a folder of these, or demo."""
+    data: Annotated[tuple[str, ...], Doc(f"Training data: {accepted()}.")] = ("demo",)
     holdout: tuple[str, ...] = ()
     """Names of sets to evaluate on instead of training on them, such as notredame yosemite."""
     iterations: int = PAPER_ITERATIONS

@@ -1,7 +1,6 @@
 """Losses by name: ours, those of pytorch-metric-learning, and those in a user's file."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -87,14 +86,6 @@ def test_every_name_makes_a_loss(name: str) -> None:
     assert is_loss_name(name)
     assert isinstance(loss_by_name(name, {}), torch.nn.Module)
     assert summaries()[name].endswith(".")
-
-
-def test_adding_a_loss_is_one_file_and_one_line(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    added: dict[str, Any] = {}
-    exec(own.read_text(), added)
-    monkeypatch.setitem(LOSSES, "mine", added["Mine"])
-    assert loss_by_name("mine", {"scale": 2}).scale == 2
-    assert summaries()["mine"] == "The mean squared distance."
 
 
 def test_shared_values_reach_constructors_that_take_them() -> None:
