@@ -5,15 +5,15 @@ import sys
 from sdgmnet.cli import Command, main
 
 COMMANDS: dict[str, Command] = {
-    "train": Command("bench.commands:train", "Speed of a training step."),
-    "infer": Command("bench.commands:infer", "Speed and memory of describing patches."),
-    "loss": Command("bench.commands:loss", "Speed and memory of the loss and its negative mining."),
-    "data": Command("bench.commands:data", "Speed of sampling training batches."),
-    "match": Command("bench.commands:match", "Speed of matching descriptors."),
-    "pictures": Command("bench.commands:pictures", "Speed of matching two images, stage by stage."),
-    "hpatches": Command("bench.commands:hpatches", "Speed of the three HPatches tasks at full size."),
-    "distributed": Command("bench.commands:distributed", "Speed of training with one process and with two (torchrun)."),
-    "all": Command("bench.commands:everything", "All of these but distributed, in one table."),
+    "train": Command("bench.training:train", "Speed and memory of a training step."),
+    "loss": Command("bench.training:loss", "Speed and memory of mining and loss."),
+    "data": Command("bench.training:data", "Speed of making batches."),
+    "infer": Command("bench.inference:infer", "Speed and memory of describing patches."),
+    "match": Command("bench.matching:match", "Speed and memory of matching descriptors."),
+    "images": Command("bench.matching:images", "Speed of matching two images, stage by stage."),
+    "hpatches": Command("bench.hpatches:hpatches", "Speed of HPatches' three tasks at full size."),
+    "distributed": Command("bench.distributed:distributed", "Training by one process and by two (torchrun)."),
+    "all": Command("bench.everything:main", "All but distributed, in one table."),
 }
 
 if __name__ == "__main__":

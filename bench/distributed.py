@@ -1,24 +1,27 @@
-"""How training scales with processes on this machine: whole steps, batches and dropout included, started by torchrun."""
+"""How training scales with processes on this machine: whole steps, with batches and dropout, started by torchrun."""
 
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.speed import Timing
+from bench.command import Options, Row, command, rate_row
+from bench.timing import Timing
 from sdgmnet.errors import InputError
+from sdgmnet.report import OnProgress, track
 
-WARM_UP = 2
+WARM_UP, STEPS = 2, 3
 
 
 class Job(NamedTuple):
     processes: int
-    threads: int  # of each
+    threads: int  # per process
 
     @property
     def name(self) -> str:
@@ -28,20 +31,24 @@ class Job(NamedTuple):
 JOBS = (Job(1, 1), Job(2, 1), Job(1, 2))
 
 
-def scaling(pairs: int, repeats: int, steps: int = 3) -> tuple[dict[Job, Timing], dict[Job, dict[str, float]]]:
-    """Pairs a second of each kind of job, in turns, and the bytes of a step."""
-    rates: dict[Job, list[float]] = {job: [] for job in JOBS}
-    traffic: dict[Job, dict[str, float]] = {}
-    for _ in range(repeats):
-        for job in JOBS:
-            result = measure(job, pairs, steps)
-            rates[job].append(pairs / result["seconds"])
-            traffic[job] = {key: value for key, value in result.items() if key != "seconds"}
-    return {job: Timing(job.name, values) for job, values in rates.items()}, traffic
+def measure_distributed(options: Options, on_progress: OnProgress) -> Iterator[Row]:
+    """Pairs per second of each kind of job, alternating, and bytes per step."""
+    rounds = [
+        {job: run_job(job, options.pairs, STEPS) for job in JOBS}
+        for _ in track(range(min(3, options.repeats)), "training by one process and by two", on_progress)
+    ]
+    timings = {job: Timing(job.name, [options.pairs / one[job]["seconds"] for one in rounds]) for job in JOBS}
+    what = f"training, N = {options.pairs}"
+    for timing in timings.values():
+        yield rate_row(what, timing, "pairs/s", timings[JOBS[0]])
+    for job, last in rounds[-1].items():
+        if job.processes > 1:
+            sent = ", ".join(f"{key} {last[key] / 1e6:.3f} MB" for key in ("gathered", "summed"))
+            yield [f"{what}: bytes per step", job.name, sent, f"seen on lo {last['seen'] / 1e6:.3f} MB", ""]
 
 
-def measure(job: Job, pairs: int, steps: int) -> dict[str, float]:
-    """Median seconds of a step, and bytes a step: gathered, summed, and seen on the loopback interface."""
+def run_job(job: Job, pairs: int, steps: int) -> dict[str, float]:
+    """Median seconds per step, and bytes per step: gathered, summed, and seen on the loopback interface."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(job.processes)]
     command += ["-m", "bench.distributed", str(pairs), str(steps)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(job.threads), "GLOO_SOCKET_IFNAME": "lo"}
@@ -54,7 +61,7 @@ def measure(job: Job, pairs: int, steps: int) -> dict[str, float]:
 
 
 def loopback_bytes() -> float:
-    """Bytes that went through the loopback interface since the machine started; NaN where the system does not tell."""
+    """Bytes that went through the loopback interface since the machine started; NaN if not known."""
     try:
         lines = Path("/proc/net/dev").read_text().splitlines()
     except OSError:
@@ -65,7 +72,7 @@ def loopback_bytes() -> float:
 
 
 def train_steps(pairs: int, steps: int) -> dict[str, Any] | None:
-    """In each process of a job: what `measure` reports, on the first rank."""
+    """Run in each process of a job; what `run_job` returns, on rank 0."""
     from sdgmnet.data.patchset import PatchSet
     from sdgmnet.distributed import open_world
     from sdgmnet.training.config import TrainConfig
@@ -91,6 +98,8 @@ def train_steps(pairs: int, steps: int) -> dict[str, Any] | None:
             return None
     return {"seconds": float(np.median(seconds[WARM_UP:])), "gathered": gathered, "summed": summed, "seen": seen}
 
+
+distributed = command("distributed", measure_distributed)
 
 if __name__ == "__main__":
     found = train_steps(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,19 +1,19 @@
-"""How fast HPatches' three tasks are at full size, beside the official way of computing, timed on a slice."""
+"""HPatches' three tasks at full size: ours against the official algorithm, which is timed on a slice."""
 
-import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
-from bench.speed import in_fresh_process
+from bench.command import Options, Row, command, memory_row, seconds_row
+from bench.timing import in_fresh_process, seconds_of
 from sdgmnet.benchmarks.hpatches_tasks import POOLS, Descriptors, matching, retrieval, verification
 from sdgmnet.data.hpatches.files import NOISES, OTHERS, TYPES
 from sdgmnet.data.hpatches.tasks import DISTRACTORS, IMAGES, PAIRS, QUERIES, Retrieval, Verification
+from sdgmnet.report import OnProgress, track
 
-SEQUENCES, PATCHES, NUMBERS = 40, 1350, 128  # split a has so many sequences, of about so many patches
+SEQUENCES, PATCHES, NUMBERS = 40, 1350, 128  # of split a: sequences, patches per image (about), descriptor size
 SLICE_PAIRS, SLICE_QUERIES = 20_000, 10
-TASKS = ("verification", "matching", "retrieval")
 
 
 class Size(NamedTuple):
@@ -28,7 +28,7 @@ FULL = Size()
 
 
 def synthetic(size: Size = FULL) -> tuple[Descriptors, Verification, Retrieval]:
-    """Unit descriptors that resemble their reference less and less, and tasks of the official sizes drawn quickly."""
+    """Unit descriptors, less and less like their reference from easy to tough, and random tasks of the official sizes."""
     random = np.random.default_rng(0)
     rows = np.empty((size.sequences, len(TYPES), size.patches, NUMBERS), dtype=np.float32)
     for sequence in rows:
@@ -52,47 +52,48 @@ def synthetic(size: Size = FULL) -> tuple[Descriptors, Verification, Retrieval]:
     return descriptors, task, Retrieval(places[: size.queries], places[size.queries :])
 
 
-def ours(size: Size = FULL) -> dict[str, Any]:
-    """Seconds by task, and the growth of peak memory with the descriptors themselves, in a fresh process."""
-    return in_fresh_process(
-        "from bench.hpatches import Size, time_tasks",
-        "",
-        f"seconds = time_tasks(Size{tuple(size)})",
-        "seconds",
-    )
-
-
 def time_tasks(size: Size) -> dict[str, float]:
-    descriptors, task, asked = synthetic(size)
+    descriptors, verification_task, retrieval_task = synthetic(size)
     return {
-        "verification": _seconds(lambda: list(verification(descriptors, task))),
-        "matching": _seconds(lambda: list(matching(descriptors))),
-        "retrieval": _seconds(lambda: list(retrieval(descriptors, asked))),
+        "verification": seconds_of(lambda: list(verification(descriptors, verification_task))),
+        "matching": seconds_of(lambda: list(matching(descriptors))),
+        "retrieval": seconds_of(lambda: list(retrieval(descriptors, retrieval_task))),
     }
 
 
-def official_way(size: Size = FULL) -> dict[str, float]:
-    """Seconds by task for the full size, carried over in proportion from a slice: a Python call a distance, a full sort a
-    query, noise and pool, whole curves, distances from scipy where it is installed."""
-    descriptors, task, asked = synthetic(size._replace(sequences=4, pairs=SLICE_PAIRS))
-    seconds = {
-        "verification": _seconds(lambda: _distances(descriptors, task)) * size.pairs / SLICE_PAIRS
-        + _seconds(lambda: _curves(size.pairs)) * 4 * len(NOISES),
-        "matching": _seconds(lambda: _matches(descriptors)) * size.sequences * len(NOISES) * OTHERS,
+def time_official(size: Size = FULL) -> dict[str, float]:
+    """Seconds per task at full size, extrapolated from a slice, by the official algorithm.
+
+    It has a Python call per distance, and a full sort and whole curves per query, noise and pool size.
+    """
+    descriptors, pairs, queries = synthetic(size._replace(sequences=4, pairs=SLICE_PAIRS))
+    queries = queries._replace(queries=queries.queries[:SLICE_QUERIES])
+    curves = seconds_of(lambda: _curve(size.pairs)) * 4 * len(NOISES)
+    return {
+        "verification": seconds_of(lambda: _distances(descriptors, pairs)) * size.pairs / SLICE_PAIRS + curves,
+        "matching": seconds_of(lambda: _matches(descriptors)) * size.sequences * len(NOISES) * OTHERS,
+        "retrieval": seconds_of(lambda: _lists(descriptors, queries, size.distractors)) * size.queries / SLICE_QUERIES,
     }
-    asked = asked._replace(queries=asked.queries[:SLICE_QUERIES])
-    seconds["retrieval"] = _seconds(lambda: _lists(descriptors, asked, size.distractors)) * size.queries / SLICE_QUERIES
-    return seconds
 
 
-def _seconds(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
+def measure_hpatches(options: Options, on_progress: OnProgress) -> Iterator[Row]:
+    program = "from bench.hpatches import FULL, time_tasks", "", "seconds = time_tasks(FULL)", "seconds"
+    rounds = track(range(min(3, options.repeats)), "HPatches", on_progress)
+    runs = [in_fresh_process(*program) for _ in rounds]
+    official = time_official()
+    for task, slow in official.items():
+        seconds, what = [run[task] for run in runs], f"HPatches {task}, full size"
+        yield seconds_row(what, "ours", seconds, f"1/{slow / np.median(seconds):.0f} of the official algorithm")
+        yield [what, "official algorithm, extrapolated", f"{slow:.0f} s", "", ""]
+    totals = [sum(run[task] for task in official) for run in runs]
+    ratio = f"1/{sum(official.values()) / np.median(totals):.0f} of the official algorithm"
+    yield seconds_row("HPatches, three tasks", "ours", totals, ratio)
+    megabytes = max(run["megabytes"] for run in runs)
+    yield memory_row("HPatches, three tasks", "ours", megabytes, "including 422 MB of descriptors")
 
 
 def _distances(descriptors: Descriptors, task: Verification) -> None:
-    """Nine sets of distances: for each pair its descriptors are looked up by name and type, and one function is called."""
+    """Per pair and noise: look up both descriptors by name and type, and call a distance function."""
     table = {
         name: {kind: descriptors.of(number, place) for place, kind in enumerate(TYPES)}
         for number, name in enumerate(descriptors.names)
@@ -108,14 +109,14 @@ def _distances(descriptors: Descriptors, task: Verification) -> None:
                 found[letter][row] = distance(a, b)
 
 
-def _curves(pairs: int) -> None:
-    """One curve of a cell with as many of each."""
+def _curve(pairs: int) -> None:
+    """One precision-recall curve with as many positive as negative pairs."""
     random = np.random.default_rng(0)
     precision_over_recall(random.random(2 * pairs), (random.random(2 * pairs) < 0.5).astype(float))
 
 
 def precision_over_recall(scores: np.ndarray, labels: np.ndarray) -> float:
-    """A whole sort and whole curves, as the official function makes them."""
+    """Average precision by a full sort and whole curves, as in the official code."""
     order = np.argsort(-scores, kind="mergesort")
     scores = scores[order]
     order = order[: np.max(np.where(scores > -np.inf)) + 1]
@@ -134,28 +135,24 @@ def _matches(descriptors: Descriptors) -> None:
     precision_over_recall(-distances[numbers, nearest], (nearest == numbers).astype(float))
 
 
-def _lists(descriptors: Descriptors, asked: Retrieval, distractors: int) -> None:
-    """Queries against the whole pool: its distances, and a sort for each noise and pool size."""
+def _lists(descriptors: Descriptors, task: Retrieval, distractors: int) -> None:
+    """Distances of each query to the whole pool, and a sort per noise and pool size."""
     pool = descriptors.rows[: min(distractors, len(descriptors.rows))]
-    others = np.arange(len(pool)) >= 0
-    for sequence, patch in asked.queries:
+    for sequence, patch in task.queries:
         query = descriptors.of(int(sequence), 0)[patch : patch + 1]
         far = distance_matrix(query, pool)[0]
         for noise in range(len(NOISES)):
-            near = [
-                distance_matrix(query, descriptors.of(int(sequence), 1 + noise * OTHERS + image)[patch : patch + 1])[
-                    0, 0
-                ]
-                for image in range(OTHERS)
-            ]
-            entries = np.hstack((near, far[others]))
+            kinds = range(1 + noise * OTHERS, 1 + (noise + 1) * OTHERS)
+            same = np.stack([descriptors.of(int(sequence), kind)[patch] for kind in kinds])
+            near = distance_matrix(query, same)[0]
+            entries = np.hstack((near, far))
             labels = np.hstack((np.ones(OTHERS), np.zeros(len(pool))))
             for size in POOLS:
                 precision_over_recall(-entries[:size], labels[:size])
 
 
 def euclidean() -> Callable[[np.ndarray, np.ndarray], float]:
-    """The function that the official code calls for each pair, or numpy's where scipy is not installed."""
+    """The function that the official code calls per pair; numpy's where scipy is not installed."""
     try:
         from scipy.spatial.distance import euclidean as distance
     except ImportError:
@@ -169,3 +166,6 @@ def distance_matrix(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     except ImportError:
         return np.stack([np.linalg.norm(b.astype(np.float64) - row, axis=1) for row in a])
     return cdist(a, b)
+
+
+hpatches = command("hpatches", measure_hpatches)

@@ -1,143 +1,39 @@
-"""Adding a loss, encoder, descriptor, data set or benchmark is one file and one line, as CONTRIBUTING.md says.
+"""Adding a loss, encoder, descriptor, data set or benchmark is one file and one line.
 
-Each is added to a copy of the package, then used from the command line.
+The examples of CONTRIBUTING.md are added to a copy of the package, and used from the command line.
 """
 
+import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from sdgmnet.data.patchset import PatchSet
+from tests.features.samples import some_features
 
-PACKAGE = Path(__file__).parent.parent / "sdgmnet"
-
-
-class Addition(NamedTuple):
-    file: str
-    content: str
-    registry: str
-    head: str  # the line of the registry after which `line` is added
-    line: str
-    imports: str = ""  # where the registry holds objects
-
-
-ADDITIONS = {
-    "loss": Addition(
-        "loss/toyloss.py",
-        '''
-from torch import Tensor, nn
-
-
-class ToyLoss(nn.Module):
-    """Mean squared distance of matching descriptors."""
-
-    def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
-        return (anchor - positive).square().sum(dim=1).mean()
-''',
-        "loss/registry.py",
-        "LOSSES:",
-        '    "toyloss": ToyLoss,',
-        "from sdgmnet.loss.toyloss import ToyLoss",
-    ),
-    "encoder": Addition(
-        "encoders/toyencoder.py",
-        '''
-import torch.nn.functional as F
-from torch import Tensor, nn
-
-from sdgmnet.encoders.base import Encoder
-
-
-class ToyEncoder(Encoder):
-    """One linear layer."""
-
-    def __init__(self, dropout: float = 0.0) -> None:
-        super().__init__(dropout)
-        self.linear = nn.Linear(16, self.descriptor_size)
-
-    def trunk(self, patches: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        first = F.avg_pool2d(patches, 8)
-        return self.linear(first.flatten(1)), first
-
-    def normalise_batch(self, features: Tensor) -> Tensor:
-        return features
-''',
-        "encoders/__init__.py",
-        "ENCODERS:",
-        '    "toyencoder": ToyEncoder,',
-        "from sdgmnet.encoders.toyencoder import ToyEncoder",
-    ),
-    "descriptor": Addition(
-        "features/toydescriptor.py",
-        '''
-import numpy as np
-
-from sdgmnet.features.describe import Descriptor
-
-
-def load_toy(spec: str) -> Descriptor:
-    def describe(patches: np.ndarray) -> np.ndarray:
-        return patches[:, ::16, ::16].reshape(len(patches), -1).astype(np.float32) / 255
-
-    return Descriptor("toydescriptor", describe)
-''',
-        "descriptors.py",
-        "DESCRIPTORS:",
-        '    "toydescriptor": load_toy,',
-        "from sdgmnet.features.toydescriptor import load_toy",
-    ),
-    "data set": Addition(
-        "data/toyset.py",
-        '''
-from pathlib import Path
-
-import numpy as np
-
-from sdgmnet.data.patchset import PatchSet
-
-
-def is_toyset(folder: str) -> bool:
-    return (Path(folder) / "toy.npy").is_file()
-
-
-def read_toyset(folder: str) -> PatchSet:
-    patches = np.load(Path(folder) / "toy.npy")
-    return PatchSet("toy", patches, np.arange(len(patches)) // 3)
-''',
-        "data/sources.py",
-        "SOURCES =",
-        '    "a toyset (toy.npy)": Source(is_toyset, lambda folder, on_progress: [read_toyset(folder)]),',
-        "from sdgmnet.data.toyset import is_toyset, read_toyset",
-    ),
-    "benchmark": Addition(
-        "benchmarks/toybench.py",
-        '''
-from collections.abc import Callable
-from pathlib import Path
-
-import numpy as np
-
-
-def run(describe_fn: Callable[[np.ndarray], np.ndarray], root: Path) -> list[dict[str, object]]:
-    """Distance of the first two patches of a folder."""
-    first, second = describe_fn(np.load(root / "toy.npy")[:2])
-    return [{"pair": "first", "distance": float(np.linalg.norm(first - second))}]
-''',
-        "benchmarks/__init__.py",
-        "BENCHMARKS:",
-        '    "toybench": ("sdgmnet.benchmarks.toybench:run", "A toy benchmark."),',
-    ),
-}  # fmt: skip
-
+REPOSITORY = Path(__file__).parent.parent
+PACKAGE = REPOSITORY / "sdgmnet"
 Run = Callable[..., str]
+
+
+def add_lines(path: Path, changes: list[str]) -> None:
+    """The import and the line in the registry, whose first line is given without a plus."""
+    lines = path.read_text().splitlines()
+    [head] = [line[1:] for line in changes if line.startswith(" ")]
+    [added] = [line[1:] for line in changes if line.startswith("+ ")]
+    lines.insert(lines.index(head) + 1, added)
+    for line in changes:
+        if line.startswith("+from "):
+            lines.insert(next(n for n, one in enumerate(lines) if one.startswith("from sdgmnet.")), line[1:])
+    path.write_text("\n".join(lines) + "\n")
 
 
 @pytest.fixture(scope="module")
@@ -146,16 +42,12 @@ def extended(tmp_path_factory: pytest.TempPathFactory, blobs: PatchSet) -> tuple
     place = tmp_path_factory.mktemp("extended")
     shutil.copytree(PACKAGE, place / "sdgmnet", ignore=shutil.ignore_patterns("__pycache__", "weights"))
     (place / "sdgmnet/weights").symlink_to(PACKAGE / "weights")
-    for one in ADDITIONS.values():
-        (place / "sdgmnet" / one.file).write_text(one.content)
-        registry = place / "sdgmnet" / one.registry
-        lines = registry.read_text().splitlines()
-        [head] = [number for number, line in enumerate(lines) if line.startswith(one.head)]
-        assert lines[head].endswith("{")
-        lines.insert(head + 1, one.line)
-        if one.imports:
-            lines.insert(next(n for n, line in enumerate(lines) if line.startswith("from sdgmnet.")), one.imports)
-        registry.write_text("\n".join(lines) + "\n")
+    page = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for path, content in re.findall(r"```python\n# (sdgmnet/\S+)\n(.*?)```", page, re.DOTALL):
+        assert not (place / path).exists()
+        (place / path).write_text(content)
+    for path, changes in re.findall(r"```diff\n# (sdgmnet/\S+)\n(.*?)```", page, re.DOTALL):
+        add_lines(place / path, changes.splitlines())
     blobs.save(place / "blobs")
     (place / "toyset").mkdir()
     np.save(place / "toyset/toy.npy", blobs.patches[:30])
@@ -203,3 +95,16 @@ def test_descriptor_and_benchmark_are_evaluated(extended: tuple[Run, Path]) -> N
     assert "| descriptor | pair | distance |" in (place / "results/table.md").read_text()
     run("describe", "blobs", "--descriptor", "toydescriptor", "-o", "blobs.npy")
     assert np.load(place / "blobs.npy").shape == (180, 16)
+
+
+def test_bridge(extended: tuple[Run, Path]) -> None:
+    _, place = extended
+    spec = importlib.util.spec_from_file_location("bridge", place / "sdgmnet/features/lightglue.py")
+    assert spec is not None and spec.loader is not None
+    bridge = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bridge)
+    features = some_features(20)
+    parts = bridge.to_lightglue(features)
+    assert parts["keypoints"].shape == (1, 20, 2) and parts["descriptors"].shape == (1, 20, 128)
+    for mine, back in zip(features.keypoints, bridge.from_lightglue(parts), strict=True):
+        np.testing.assert_allclose(back, mine, rtol=1e-6)

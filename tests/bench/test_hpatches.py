@@ -1,4 +1,4 @@
-"""The bench of HPatches: what it times beside ours gives the same numbers."""
+"""bench hpatches: the official algorithm gives the same numbers as ours."""
 
 import numpy as np
 import pytest

@@ -1,0 +1,84 @@
+"""What the commands share: options, the table, and its rows."""
+
+import platform
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import tyro
+
+from bench.timing import Timing
+from sdgmnet.encoders import SDGMNet
+from sdgmnet.engine import choose_engine
+from sdgmnet.errors import InputError
+from sdgmnet.report import Flag, OnProgress, OptionalOut, Section, deliver, progress_bars, require_options
+
+HEADER = ["what", "implementation", "median", "range", "ratio"]
+Row = list[str]  # a cell per column of HEADER
+
+
+@dataclass(frozen=True)
+class Options:
+    """Measure SDGMNet against the plain formulation, kornia's modules, OpenCV and the machine's own matrix product.
+
+    Methods alternate within one run. Machines are noisy: read the ratios, which compare neighbouring measurements, and the
+    ranges.
+    """
+
+    out: OptionalOut = None
+    """Folder for results.json and table.md."""
+    repeats: int = 5
+    """Measurements of each method; the median counts."""
+    pairs: int = 1024
+    """Batch size of the training step and of the loss."""
+    patches: int = 20_000
+    """Patches to describe."""
+    memory_patches: int = 200_000
+    """Patches to describe while memory is measured."""
+    descriptors: int = 10_000
+    """Descriptors per side to match."""
+    images: tuple[Path, ...] = ()
+    """Two images to match. Default: the stereo pair of scikit-image, enlarged to a megapixel."""
+    json: Flag = False
+    """Print JSON instead of a table."""
+
+
+Measurement = Callable[[Options, OnProgress], Iterable[Row]]
+
+
+def command(name: str, *measurements: Measurement) -> Callable[[list[str]], None]:
+    """`python -m bench NAME`: the rows of all measurements in one table."""
+
+    def main(words: list[str]) -> None:
+        options = tyro.cli(Options, prog=f"python -m bench {name}", args=words)
+        require_options(options, repeats=1, pairs=2, patches=1, memory_patches=1, descriptors=2)
+        if len(options.images) not in (0, 2):
+            raise InputError(f"--images takes two images, not {len(options.images)}.")
+        with progress_bars() as on_progress:
+            rows = [row for measure in measurements for row in measure(options, on_progress)]
+        engine = choose_engine("auto", SDGMNet())
+        machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, engine {engine}"
+        section = Section(f"bench {name} ({machine})", "", HEADER, rows)
+        deliver({"machine": machine, "header": HEADER, "rows": rows}, [section], options.out, options.json)
+
+    return main
+
+
+def rate_row(what: str, timing: Timing, unit: str, reference: Timing | None = None) -> Row:
+    ratio = "" if reference is None or reference is timing else f"{timing.against(reference):.2f} x {reference.name}"
+    rates = f"{min(timing.rates):.0f} - {max(timing.rates):.0f}"
+    return [what, timing.name, f"{timing.median:.0f} {unit}", rates, ratio]
+
+
+def share_row(what: str, timing: Timing, limit: Timing) -> Row:
+    return [what, f"{timing.name} of the limit", f"{100 * timing.against(limit):.0f} %", "", ""]
+
+
+def seconds_row(what: str, method: str, seconds: Sequence[float], ratio: str = "") -> Row:
+    return [what, method, f"{np.median(seconds):.3f} s", f"{min(seconds):.3f} - {max(seconds):.3f}", ratio]
+
+
+def memory_row(what: str, method: str, megabytes: float, ratio: str = "") -> Row:
+    return [f"{what}: memory", method, f"{megabytes:.0f} MB", "", ratio]

@@ -1,0 +1,102 @@
+"""`python -m bench`: the timing itself, the methods that are compared, and small runs of the commands."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from bench import timing
+from bench.__main__ import COMMANDS
+from bench.inference import best_batch
+from bench.matching import STAGES
+from bench.training import plain_loss, time_training, unit_pairs
+from sdgmnet import SDGMLoss
+from sdgmnet.cli import main
+
+
+def bench_rows(tmp_path: Path, *words: str) -> list[list[str]]:
+    assert main([*words, "--repeats", "1", "-o", str(tmp_path / "bench")], COMMANDS, "python -m bench") == 0
+    assert (tmp_path / "bench/table.md").read_text().startswith("| what |")
+    rows: list[list[str]] = json.loads((tmp_path / "bench/results.json").read_text())["rows"]
+    return rows
+
+
+def test_rates_and_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that the methods set themselves."""
+    now, order = [0.0], []
+
+    def takes(name: str, *seconds: float) -> Callable[[], None]:
+        left = iter(seconds)
+
+        def call() -> None:
+            order.append(name)
+            now[0] += next(left)
+
+        return call
+
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    # The first of each is the warm-up.
+    methods = {"slow": (takes("slow", 9, 2, 4, 1), 10.0), "fast": (takes("fast", 9, 1, 1, 0.25), 10.0)}
+    timings = timing.alternate(methods, 3)
+    assert order == ["slow", "fast"] * 4
+    assert timings["slow"].rates == [5, 2.5, 10] and timings["slow"].median == 5
+    assert timings["fast"].against(timings["slow"]) == 4  # the median of 2, 4 and 4
+
+
+def test_fresh_process_reports_seconds_and_memory() -> None:
+    result = timing.in_fresh_process("", "", "block = np.ones(50 * 2**20, dtype=np.uint8); time.sleep(0.1)")
+    assert result["seconds"] > 0.1
+    assert 45 < result["megabytes"] < 80
+
+
+def test_best_batch_is_the_fastest() -> None:
+    calls = {16: lambda: time.sleep(0.02), 64: lambda: time.sleep(0.001), 256: lambda: time.sleep(0.01)}
+    assert best_batch(calls) == 64
+
+
+def test_the_plain_formulation_is_the_same_loss() -> None:
+    """Values and gradients of the reference that speed is measured against are those of ours."""
+    a, p = unit_pairs(40)
+    ours, plain = SDGMLoss(decay=0.5), SDGMLoss(decay=0.5)
+    for _ in range(2):
+        value, reference = ours(a, p), plain_loss(plain, a, p)
+        torch.testing.assert_close(value, reference, rtol=1e-4, atol=1e-6)
+        gradients = (torch.autograd.grad(one, (a, p)) for one in (value, reference))
+        for mine, theirs in zip(*gradients, strict=True):
+            assert (mine - theirs).norm() < 1e-4 * theirs.norm()
+
+
+def test_training_is_timed() -> None:
+    timings = time_training(8, repeats=1, engine="eager")
+    assert set(timings) == {"ours", "plain", "limit"}
+    assert all(one.median > 0 for one in timings.values())
+
+
+def test_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [row] = bench_rows(tmp_path, "data", "--pairs", "64")
+    assert row[:2] == ["making a batch, N = 64", "ours"]
+    assert "making a batch, N = 64" in capsys.readouterr().out
+
+
+def test_match(tmp_path: Path) -> None:
+    rows = bench_rows(tmp_path, "match", "--descriptors", "300")
+    assert [row[1] for row in rows] == ["ours", "product", "OpenCV", "ours"]
+
+
+def test_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    names = [str(tmp_path / "a.png"), str(tmp_path / "b.png")]
+    for name in names:
+        image = cv2.resize(rng.integers(0, 256, (20, 30), dtype=np.uint8), (180, 120), interpolation=cv2.INTER_CUBIC)
+        cv2.imwrite(name, image)
+    rows = bench_rows(tmp_path, "images", "--images", *names)
+    assert [row[1] for row in rows][:5] == list(STAGES)
+    assert rows[5][-1].endswith("x OpenCV") and float(rows[5][-1].split()[0]) > 0
+    assert main(["images", "--images", names[0]], COMMANDS, "python -m bench") == 2
+    assert "two images" in capsys.readouterr().err
