@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +38,7 @@ def seconds_of(call: Call) -> float:
 
 
 def alternate(
-    methods: dict[str, tuple[Call, float]], repeats: int, stage: str = "", on_progress: OnProgress = no_progress
+    methods: Mapping[str, tuple[Call, float]], repeats: int, stage: str = "", on_progress: OnProgress = no_progress
 ) -> dict[str, Timing]:
     """Time name -> (call, units of work), alternating, after one warm-up each."""
     rates: dict[str, list[float]] = {name: [] for name in methods}

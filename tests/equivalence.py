@@ -137,7 +137,7 @@ def training(folder: Path) -> dict[str, Any]:
     return found
 
 
-def pictures() -> dict[str, Any]:
+def image_features() -> dict[str, Any]:
     from skimage import data
 
     import sdgmnet
@@ -208,7 +208,7 @@ def record(path: Path) -> None:
         for part, make in (
             ("losses", losses),
             ("encoders", encoders),
-            ("pictures", pictures),
+            ("pictures", image_features),
             ("training", lambda: training(folder)),
             ("evaluations", lambda: evaluations(folder)),
             ("reconstructions", lambda: reconstructions(folder)),

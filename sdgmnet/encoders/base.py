@@ -27,7 +27,7 @@ class Encoder(nn.Module):
     feature_shape = (128, 8, 8)  # input of dropout
     chunkable = True  # in training the trunk handles each patch independently, so a batch can go through it in chunks
 
-    def __init__(self, dropout: float) -> None:
+    def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
         if not 0 <= dropout < 1:
             raise InputError(f"dropout must lie in [0, 1), not {dropout}.")

@@ -173,12 +173,12 @@ def test_frames_are_jittered_in_their_own_axes() -> None:
     frames = region_frames(crowded(6, 7))
     maps = draw(JITTERS["h"], (2, 6), np.random.default_rng(2))
     jittered = compose(frames, maps)
-    for picture in range(2):
+    for image in range(2):
         for number in range(6):
             for corner in ((-1, -1), (1, 0.5), (0, 0)):
-                inner = [row[0] * corner[0] + row[1] * corner[1] + row[2] for row in maps[picture, number]]
+                inner = [row[0] * corner[0] + row[1] * corner[1] + row[2] for row in maps[image, number]]
                 expected = [row[0] * inner[0] + row[1] * inner[1] + row[2] for row in frames[number]]
-                computed = [row[0] * corner[0] + row[1] * corner[1] + row[2] for row in jittered[picture, number]]
+                computed = [row[0] * corner[0] + row[1] * corner[1] + row[2] for row in jittered[image, number]]
                 assert computed == pytest.approx(expected)
 
 
@@ -190,10 +190,10 @@ def test_a_region_reaches_five_scales_from_its_centre_and_is_turned_to_its_angle
 
 
 def test_chosen_regions_keep_all_the_rules() -> None:
-    picture = noise_image(300, 260)
+    image = noise_image(300, 260)
     homographies = (PERSPECTIVE, -PERSPECTIVE, np.eye(3), np.diag([0.7, 0.7, 1.0]), np.diag([1.4, 1.4, 1.0]))
     sizes = ((300, 260), (280, 260), (300, 240), (215, 185), (400, 350))
-    regions = choose_regions(picture, homographies, sizes, 120, np.random.default_rng(0))
+    regions = choose_regions(image, homographies, sizes, 120, np.random.default_rng(0))
     assert len(regions.frames) == 120 == len(regions.detector) == len(regions.keypoints.xy)
     assert np.bincount(regions.detector).tolist() == [40, 40, 40]
     assert (regions.keypoints.sigma >= 1.6).all()
@@ -229,6 +229,6 @@ def test_a_detector_with_few_regions_leaves_its_share_to_the_others() -> None:
 def test_nothing_to_choose() -> None:
     flat = np.full((100, 100), 128, dtype=np.uint8)
     assert len(choose_regions(flat, (np.eye(3),), ((100, 100),), 10, np.random.default_rng(0)).frames) == 0
-    picture = cv2.resize(noise_image(), (200, 180))
+    image = cv2.resize(noise_image(), (200, 180))
     away = np.array([[1, 0, 900], [0, 1, 0], [0, 0, 1.0]])
-    assert len(choose_regions(picture, (away,), ((200, 180),), 10, np.random.default_rng(0)).frames) == 0
+    assert len(choose_regions(image, (away,), ((200, 180),), 10, np.random.default_rng(0)).frames) == 0

@@ -174,7 +174,7 @@ def test_other_settings_are_refused_unless_forced(made: Path, sequences: Path) -
     assert contents(made) == before
 
 
-def test_other_pictures_are_noticed(sequences: Path, tmp_path: Path) -> None:
+def test_other_images_are_noticed(sequences: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(sequences / "v_noise", tmp_path / "in" / "wall"))
     out, options = tmp_path / "out", StripOptions(patches=5)
     make_strips(folder, out, options)

@@ -200,12 +200,12 @@ def test_both_patches_of_a_pair_share_turn_and_flip() -> None:
 
     Four turns and three flips (none, vertical, horizontal): a pure turn comes 1 of 12 times, a mirror image 2 of 12.
     """
-    picture = np.zeros((64, 64), dtype=np.uint8)
-    picture[8:20, 8:56], picture[8:56, 8:20], picture[8:20, 30:56] = 200, 120, 250
+    image = np.zeros((64, 64), dtype=np.uint8)
+    image[8:20, 8:56], image[8:56, 8:20], image[8:20, 30:56] = 200, 120, 250
     count = 400
-    patchset = PatchSet("lopsided", np.broadcast_to(picture, (2 * count, 64, 64)), np.repeat(np.arange(count), 2))
+    patchset = PatchSet("lopsided", np.broadcast_to(image, (2 * count, 64, 64)), np.repeat(np.arange(count), 2))
     sampler = PairSampler([patchset], seed=0)
-    candidates = dihedral(halve(torch.from_numpy(picture)[None].float())[0].numpy() / 255)
+    candidates = dihedral(halve(torch.from_numpy(image)[None].float())[0].numpy() / 255)
     shown = []
     for step in range(3):
         anchors, positives = (best_symmetry(side, candidates) for side in sampler.batch(step, count))
@@ -284,7 +284,7 @@ def test_views_are_shown_as_often_as_asked(share: float) -> None:
     assert np.mean(shown) == pytest.approx(share, abs=0.08 if 0 < share < 1 else 0)
 
 
-def test_views_that_do_not_say_their_picture_are_refused() -> None:
+def test_views_that_do_not_say_their_image_are_refused() -> None:
     patchset = PatchSet("bare-views", numbered(20), np.repeat(np.arange(10), 2), origin={"one_image_a_batch": True})
     with pytest.raises(InputError, match="bare-views"):
         PairSampler([patchset], 0)
@@ -300,14 +300,14 @@ def test_scenes_are_balanced_when_asked() -> None:
         assert len({(number // 3) for number in points[0].tolist()}) == 60
 
 
-def test_pictures_are_drawn_as_often_as_they_have_points() -> None:
+def test_images_are_drawn_as_often_as_they_have_points() -> None:
     choices = [PointPool(np.arange(900), True, 900), PointPool(np.arange(900, 1000), True, 100)]
     pools, rng = BatchPlan({"one": choices}, "points", 0.5, 50), np.random.default_rng(0)
     large = [len(pools.draw(rng, 50)[0].points) == 900 for _ in range(1000)]
     assert np.mean(large) == pytest.approx(0.9, abs=0.03)
 
 
-def test_a_picture_too_poor_for_the_batch_is_left_out() -> None:
+def test_a_image_too_poor_for_the_batch_is_left_out() -> None:
     rich, poor = PointPool(np.arange(900), True, 900), PointPool(np.arange(900, 905), True, 5)
     assert BatchPlan({"one": [rich, poor]}, "points", 0.5, 256).capacity == 900
     assert BatchPlan({"one": [rich, poor]}, "points", 0.5, 5).capacity == 5

@@ -121,7 +121,7 @@ def test_damaged_sets_are_an_error_and_not_left_out(root: Path) -> None:
         open_sources([str(root)])
 
 
-def test_the_demos_test_pictures_are_always_held_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demos_test_images_are_always_held_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in = make_set("demo-train", 3), make_set("demo-test", 4)
     monkeypatch.setattr(sources, "read_demo", lambda: stand_in)
     opened = open_sources(["demo", str(root / "a")])

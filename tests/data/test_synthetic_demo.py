@@ -20,7 +20,7 @@ def sets() -> Sets:
         return read_demo()
 
 
-def test_missing_pictures_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_images_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="no_such_image.png"):
         read_image("no_such_image.png")
 
@@ -32,15 +32,15 @@ def test_missing_pictures_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         read_image(TEST_IMAGES[0])
 
 
-def test_training_and_test_pictures_are_disjoint(sets: Sets) -> None:
+def test_training_and_test_images_are_disjoint(sets: Sets) -> None:
     train, test = sets
     assert (train.name, test.name) == ("demo-train", "demo-test")
     assert train.origin["pictures"] == list(TRAIN_IMAGES[:2])
     assert test.origin["pictures"] == list(TEST_IMAGES[:2])
     names = [*TRAIN_IMAGES, *TEST_IMAGES]
     assert len(set(names)) == len(names)
-    pictures = {read_image(name).tobytes() for name in names}
-    assert len(pictures) == len(names)  # nor is one a copy of another
+    pixels = {read_image(name).tobytes() for name in names}
+    assert len(pixels) == len(names)  # nor is one a copy of another
 
 
 def test_no_patch_is_in_both_sets(sets: Sets) -> None:
@@ -49,8 +49,8 @@ def test_no_patch_is_in_both_sets(sets: Sets) -> None:
 
 
 def test_building_again_gives_the_same_arrays() -> None:
-    picture = TEST_IMAGES[:1]
-    once, again = build("once", picture), build("again", picture)
+    image = TEST_IMAGES[:1]
+    once, again = build("once", image), build("again", image)
     assert len(once) > 100
     assert np.array_equal(once.patches, again.patches)
     assert np.array_equal(once.point_id, again.point_id)

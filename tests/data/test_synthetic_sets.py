@@ -91,7 +91,7 @@ def test_bad_input(
     assert said in capsys.readouterr().err
 
 
-def test_odd_names_and_thin_pictures(photos: Path, tmp_path: Path) -> None:
+def test_odd_names_and_thin_images(photos: Path, tmp_path: Path) -> None:
     odd = os.fsencode(photos / "wall") + b"/caf\xe9.png"
     Path(os.fsdecode(odd)).write_bytes((photos / "wall" / "0.png").read_bytes())
     cv2.imwrite(str(photos / "wall" / "9.png"), np.full((1, 3000), 9, np.uint8))

@@ -62,7 +62,7 @@ def test_views_are_turned_by_45_degrees_and_tilted_threefold_at_most() -> None:
     assert 40 < np.quantile(turns, 0.98) < 55
 
 
-def test_relighting_keeps_the_picture_and_its_range() -> None:
+def test_relighting_keeps_the_image_and_its_range() -> None:
     gray = np.tile(np.linspace(40, 215, 200).astype(np.uint8), (150, 1))
     versions = [relight(gray, np.random.default_rng(seed), Viewing()) for seed in range(5)]
     for version in versions:

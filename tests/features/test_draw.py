@@ -8,7 +8,7 @@ from sdgmnet.features.draw import GAP, HEIGHT, MAX_WIDTH, draw_matches, fitting_
 
 
 @pytest.mark.parametrize(("first", "second"), [((60, 80), (80, 60)), ((2000, 3000, 3), (500, 400)), ((1, 1), (4, 3))])
-def test_both_pictures_are_whole(tmp_path: Path, first: tuple[int, ...], second: tuple[int, ...]) -> None:
+def test_both_images_are_whole(tmp_path: Path, first: tuple[int, ...], second: tuple[int, ...]) -> None:
     images = np.full(first, 90, dtype=np.uint8), np.full(second, 160, dtype=np.uint8)
     draw_matches(images, (np.zeros((0, 2)), np.zeros((0, 2))), np.zeros(0, dtype=bool), tmp_path / "m.png", " ")
     drawn = cv2.imread(str(tmp_path / "m.png"))

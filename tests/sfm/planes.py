@@ -34,7 +34,7 @@ def board_texture(seed: int, width: int, height: int) -> np.ndarray:
 
 def photograph(view: View, seed: int = 0) -> np.ndarray:
     """(H, W) uint8. The farthest board is painted first, nearer ones over it."""
-    picture = np.zeros((view.height, view.width), dtype=np.uint8)
+    image = np.zeros((view.height, view.width), dtype=np.uint8)
     for number, (centre, half, degrees) in enumerate(BOARDS):
         turn = np.deg2rad(degrees)
         right, down = np.array([np.cos(turn), 0, np.sin(turn)]) * half[0], np.array([0, half[1], 0])
@@ -50,8 +50,8 @@ def photograph(view: View, seed: int = 0) -> np.ndarray:
         size = (view.width, view.height)
         painted = cv2.warpPerspective(texture, warp, size, flags=cv2.INTER_AREA)
         covered = cv2.warpPerspective(np.full_like(texture, 255), warp, size, flags=cv2.INTER_NEAREST) > 0
-        picture[covered] = painted[covered]
-    return picture
+        image[covered] = painted[covered]
+    return image
 
 
 def views_around(count: int, width: int = 480, height: int = 360) -> list[View]:

@@ -112,16 +112,16 @@ print([[k.x, k.y, k.compute_scale(), k.compute_orientation() % (2 * np.pi), k.a1
 
 def test_colmaps_own_keypoints_lie_where_ours_do(tmp_path: Path) -> None:
     """It detects in its own way: the same blobs, and for each the place to a tenth of a pixel, the scale and the angle."""
-    picture = noise_image(480, 400)
+    image = noise_image(480, 400)
     (tmp_path / "images").mkdir()
-    cv2.imwrite(str(tmp_path / "images" / "one.png"), picture)
+    cv2.imwrite(str(tmp_path / "images" / "one.png"), image)
     code = """
 options = pycolmap.FeatureExtractionOptions()
 options.num_threads, options.use_gpu = 1, False
 pycolmap.extract_features(sys.argv[1], sys.argv[2], extraction_options=options, device=pycolmap.Device.cpu)
 """
     in_pycolmap(code, tmp_path / "own.db", tmp_path / "images")
-    theirs, ours = read_keypoints(tmp_path / "own.db")["one.png"], detect(picture)
+    theirs, ours = read_keypoints(tmp_path / "own.db")["one.png"], detect(image)
     away = np.linalg.norm(theirs.xy[:, None] - ours.xy[None], axis=2)
     grown = np.abs(np.log(theirs.sigma[:, None] / ours.sigma[None]))
     turn = theirs.angle[:, None] - ours.angle[None]
@@ -159,7 +159,7 @@ with pycolmap.Database.open(sys.argv[1]) as database:
     assert np.array_equal(np.load(tmp_path / "read.npy").view(np.float32), features["02.png"].descriptors)
 
 
-def test_pictures_without_keypoints_and_pairs_without_matches(tmp_path: Path) -> None:
+def test_images_without_keypoints_and_pairs_without_matches(tmp_path: Path) -> None:
     nothing = Features(Keypoints(np.empty((0, 2)), *(np.empty(0),) * 3), np.empty((0, 128), np.float32), (64, 48))
     path = tmp_path / "new" / "empty.db"
     write_database(path, {"a.jpg": nothing, "b.jpg": nothing}, {("a.jpg", "b.jpg"): np.empty((0, 2), int)})

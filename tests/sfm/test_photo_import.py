@@ -14,9 +14,9 @@ pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install '
 
 
 def test_photos_are_read_upright_and_made_smaller_once(tmp_path: Path) -> None:
-    picture = photograph(views_around(1, 640, 480)[0])
-    cv2.imwrite(str(tmp_path / "plain.png"), picture)
-    stored = cv2.imencode(".jpg", np.rot90(picture), [cv2.IMWRITE_JPEG_QUALITY, 100])[1].tobytes()
+    image = photograph(views_around(1, 640, 480)[0])
+    cv2.imwrite(str(tmp_path / "plain.png"), image)
+    stored = cv2.imencode(".jpg", np.rot90(image), [cv2.IMWRITE_JPEG_QUALITY, 100])[1].tobytes()
     (tmp_path / "turned.jpg").write_bytes(with_orientation(stored, 6))
     (tmp_path / "empty.jpg").write_bytes(b"")
     (tmp_path / "text.png").write_text("no image")
@@ -59,20 +59,20 @@ def test_names_that_are_no_text_are_copied_under_names_that_are(tmp_path: Path) 
 
 def test_a_file_that_only_its_name_calls_a_jpeg_is_written_anew(tmp_path: Path) -> None:
     """COLMAP goes by the name and would leave the photo out."""
-    picture = photograph(views_around(1, 320, 240)[0])
-    (tmp_path / "web.jpg").write_bytes(cv2.imencode(".webp", picture)[1].tobytes())
+    image = photograph(views_around(1, 320, 240)[0])
+    (tmp_path / "web.jpg").write_bytes(cv2.imencode(".webp", image)[1].tobytes())
     imported = import_photos(str(tmp_path), ["web.jpg"], str(tmp_path / "work"), 320)
     assert [photo["name"] for photo in imported["photos"]] == ["web.jpg"]
     copy = tmp_path / "work/web.jpg"
     assert copy.read_bytes()[:2] == b"\xff\xd8"
-    assert np.abs(cv2.imread(str(copy), 0).astype(int) - picture).mean() < 5
+    assert np.abs(cv2.imread(str(copy), 0).astype(int) - image).mean() < 5
 
 
 @pytest.mark.parametrize("name", ["twelve.tif", "twelve.png"])
 def test_twelve_bits_in_sixteen_are_not_black(name: str, tmp_path: Path) -> None:
-    picture = photograph(views_around(1, 320, 240)[0])
-    cv2.imwrite(str(tmp_path / name), picture.astype(np.uint16) * 16)
+    image = photograph(views_around(1, 320, 240)[0])
+    cv2.imwrite(str(tmp_path / name), image.astype(np.uint16) * 16)
     (photo,) = import_photos(str(tmp_path), [name], str(tmp_path / "work"), 320)["photos"]
     copy = cv2.imread(str(tmp_path / "work" / photo["name"]), cv2.IMREAD_UNCHANGED)
     assert copy.dtype == np.uint8
-    assert np.abs(cv2.cvtColor(copy, cv2.COLOR_BGR2GRAY).astype(int) - picture).mean() < 3
+    assert np.abs(cv2.cvtColor(copy, cv2.COLOR_BGR2GRAY).astype(int) - image).mean() < 3

@@ -29,7 +29,7 @@ def test_behind_the_camera_has_no_positive_depth() -> None:
     assert depth[0] == pytest.approx(-1)
 
 
-def test_resizing_keeps_the_corners_of_the_picture() -> None:
+def test_resizing_keeps_the_corners_of_the_image() -> None:
     """The outer corner of the first pixel is (-1/2, -1/2) at every size; pixel centres move."""
     big, small = view(), view().resized(400, 200)
     points = unproject(big, np.array([[-0.5, -0.5], [799.5, 599.5], [100.0, 50.0]]), np.ones(3))

@@ -144,7 +144,7 @@ def require_whole_sets(out: Path) -> None:
 # Images
 
 
-def prepare_pictures(inputs: Path) -> None:
+def prepare_images(inputs: Path) -> None:
     write_photos(inputs / "photos", count=5, width=240, height=180)
 
 
@@ -190,7 +190,7 @@ def evaluate(inputs: Path, out: Path) -> list[Any]:
 JOBS: dict[str, Job] = {
     "train": Job(prepare_training, start_training, resume_training, results_of_training, require_whole_files),
     "data phototour": Job(prepare_phototour, convert, convert, digests, require_whole_sets),
-    "describe": Job(prepare_pictures, describe, describe, features, require_whole_features),
-    "data photos": Job(prepare_pictures, make_patches, make_patches, patches, require_whole_sets),
+    "describe": Job(prepare_images, describe, describe, features, require_whole_features),
+    "data photos": Job(prepare_images, make_patches, make_patches, patches, require_whole_sets),
     "evaluate": Job(prepare_training, evaluate, evaluate, digests, require_whole_files),
 }

@@ -279,7 +279,7 @@ def check_projection(folder: Path) -> None:
 SUFFIXES = ("png", "jpg", "bmp", "ppm", "pgm", "tif", "webp", "16.png")
 
 
-def make_pictures(folder: Path) -> None:
+def make_images(folder: Path) -> None:
     rng = np.random.default_rng(2)
     color = cv2.resize(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8), (40, 30))
     for suffix in SUFFIXES:
@@ -288,11 +288,11 @@ def make_pictures(folder: Path) -> None:
         (folder / f"a.{suffix}").write_bytes(cv2.imencode(f".{suffix.split('.')[-1]}", pixels)[1].tobytes())
 
 
-def check_pictures(folder: Path) -> None:
+def check_images(folder: Path) -> None:
     for suffix in SUFFIXES:
         for read, dimensions in ((read_gray, 2), (read_color, 3)):
             found = read(folder / f"a.{suffix}")
-            demand(found.dtype == np.uint8 and found.ndim == dimensions and found.size > 0, "picture")
+            demand(found.dtype == np.uint8 and found.ndim == dimensions and found.size > 0, "image")
             demand(found.size <= 3 * 2**28, "an image of bounded size")
 
 
@@ -557,7 +557,7 @@ PATCHSET_FILES = {
         "views/observations.npy",
     ),
 }
-PICTURE_FILES = {
+IMAGE_FILES = {
     f"a.{suffix}": mutations.mutate_png if "png" in suffix else mutations.mutate_bytes for suffix in SUFFIXES
 }
 TASK_FILES = [f"verif_{kind}_split-a.csv" for kind in ("pos", "neg_intra")] + ["retr_queries_split-a.csv"]
@@ -587,7 +587,7 @@ TARGETS: dict[str, Target] = {
     "eth tables": Target(
         make_eth, check_eth, everywhere(mutations.mutate_bytes, "a.png.bin", "descriptors.bin", "a---b.bin"), 2.0
     ),
-    "pictures": Target(make_pictures, check_pictures, PICTURE_FILES, 1.0),
+    "images": Target(make_images, check_images, IMAGE_FILES, 1.0),
     "colmap maps": Target(make_map, check_map, everywhere(mutations.mutate_bytes, "depth.bin", "normal.bin"), 2.0),
     "colmap cameras": Target(make_truth, check_truth, everywhere(mutations.mutate_lines, *TRUTH_FILES), 2.0),
     "colmap database": Target(make_database, check_database, everywhere(mutations.mutate_bytes, "database.db"), 1.0),

@@ -140,10 +140,10 @@ def test_huge_headers_are_refused_before_anything_is_decoded(side: int, tmp_path
                 read(tmp_path / name)
 
 
-def test_declared_pixels_of_honest_pictures() -> None:
-    picture = np.zeros((30, 40, 3), dtype=np.uint8)
+def test_declared_pixels_of_honest_images() -> None:
+    image = np.zeros((30, 40, 3), dtype=np.uint8)
     for suffix in ("png", "jpg", "bmp", "ppm", "tif"):
-        assert declared_pixels(cv2.imencode(f".{suffix}", picture)[1].tobytes()) == 1200, suffix
+        assert declared_pixels(cv2.imencode(f".{suffix}", image)[1].tobytes()) == 1200, suffix
     assert declared_pixels(b"nothing") == 0
 
 
@@ -358,7 +358,7 @@ def test_log_that_is_none(line: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("image", [2, -1, 2**40])
-def test_patches_of_pictures_that_are_not_listed(image: int, tmp_path: Path) -> None:
+def test_patches_of_images_that_are_not_listed(image: int, tmp_path: Path) -> None:
     make_patchset(tmp_path)
     seen = np.load(tmp_path / "set/observations.npy")
     seen["image"][4] = image

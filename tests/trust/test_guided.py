@@ -9,7 +9,7 @@ from tests.trust.reports import record
 
 pytest.importorskip("atheris", reason="atheris is not installed, or does not run on this system")
 pytestmark = pytest.mark.slow
-TARGETS = ("own keypoints", "colmap cameras", "phototour texts", "configuration and logs", "ply cloud", "pictures")
+TARGETS = ("own keypoints", "colmap cameras", "phototour texts", "configuration and logs", "ply cloud", "images")
 
 
 @pytest.mark.parametrize("name", TARGETS)

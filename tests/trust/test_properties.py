@@ -54,7 +54,7 @@ def test_any_bytes_are_read_or_refused(content: bytes, tmp_path: Path) -> None:
     head=some.sampled_from([b"\x89PNG\r\n\x1a\n", b"BM", b"\xff\xd8", b"P6 ", b"II*\0", b"MM\0*", b"RIFF"]),
     rest=some.binary(),
 )
-def test_headers_of_pictures_never_fail(head: bytes, rest: bytes) -> None:
+def test_headers_of_images_never_fail(head: bytes, rest: bytes) -> None:
     assert declared_pixels(head + rest) >= 0
     assert is_truncated(head + rest) in (True, False)
     assert isinstance(bitmap_problem(head + rest, len(rest)), str)

@@ -68,7 +68,7 @@ def truth_in(path: Path) -> Any:
 
 
 READERS: dict[str, Callable[[Path], Any]] = {
-    "picture": read_gray,
+    "image": read_gray,
     "json": read_json,
     "configuration": TrainConfig.load,
     "log": lambda path: read_log(path, "epoch"),
@@ -193,7 +193,7 @@ def test_h5_chunk_that_is_far_larger_than_its_array(tmp_path: Path) -> None:
 # Images
 
 
-def test_pictures_of_other_kinds_are_refused_before_they_are_decoded(
+def test_images_of_other_kinds_are_refused_before_they_are_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """OpenCV takes gigabytes for the header of a GIF, and writes a file of its own for a Radiance image."""
