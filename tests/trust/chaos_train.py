@@ -1,4 +1,4 @@
-"""The program that ckpt-chaos kills: two small steps of training, begun or gone on with, whichever the folder needs.
+"""The program that ckpt-chaos kills: two small training steps, started or resumed depending on the folder.
 
 python -m tests.trust.chaos_train INPUTS OUT
 """

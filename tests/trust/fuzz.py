@@ -1,11 +1,11 @@
-"""Mutated files through every reader: each must end in a right result or in InputError.
+"""Mutated files through every reader: each must return a valid result or raise InputError.
 
     python -m tests.trust.fuzz --count 100000
     python -m tests.trust.fuzz --target "hloc h5" --first 1234 --count 1 --loud      one input again, with its traceback
 
-Inputs are a pure function of (seed, target, number). They run in processes of their own, some hundred a process, with bounded
-memory, an alarm for each input and a hook that watches for writing outside, starting programs and opening connections. So a
-crash of a library, a hang and a hunger for memory are counted like any other escape.
+Inputs are a pure function of (seed, target, number). They run in child processes, some hundred per process, with bounded
+memory, a timer per input and an audit hook that forbids writing elsewhere, starting programs and opening connections. So a
+crash in a library, a hang and excessive memory are counted like any other escape.
 """
 
 import argparse
@@ -36,10 +36,10 @@ from sdgmnet.report import markdown
 from tests.trust.mutations import mutate_bytes
 from tests.trust.readers import TARGETS, valid_files
 
-SECONDS_AN_INPUT = 5.0  # of computing: a busy machine is no hang
-SECONDS_WITHOUT_NEWS = 60.0  # for what an alarm cannot interrupt, and for waiting
-MORE_MEMORY = 1 << 30  # bytes that reading a small file may take beyond what the process has
-INPUTS_A_PROCESS = 400
+SECONDS_PER_INPUT = 5.0  # of CPU time: a busy machine does not count as a hang
+SECONDS_WITHOUT_NEWS = 60.0  # wall clock, for what the timer cannot interrupt
+MORE_MEMORY = 1 << 30  # bytes that reading a small file may allocate
+INPUTS_PER_PROCESS = 400
 READ, REFUSED, ESCAPED = b"r", b"i", b"e"
 FORBIDDEN = (
     "subprocess.Popen",
@@ -56,11 +56,11 @@ WRITING = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "shu
 
 
 class Hang(BaseException):
-    """Raised by the alarm, so that no reader can take it for a broken file."""
+    """Raised by the timer; no reader catches it as a damaged file."""
 
 
 class Forbidden(BaseException):
-    """Raised by the hook."""
+    """Raised by the audit hook."""
 
 
 class Escape(NamedTuple):
@@ -72,21 +72,21 @@ class Escape(NamedTuple):
 class Tally(NamedTuple):
     target: str
     inputs: int
-    read: int  # ended in a right result
-    refused: int  # ended in InputError
+    read: int  # returned a valid result
+    refused: int  # raised InputError
     escapes: list[Escape]
     seconds: float
 
 
 def mutated_input(target: str, seed: int, number: int) -> tuple[str, bytes]:
-    """Which of the target's files is changed, and its new content."""
+    """The name of the mutated file, and its new content."""
     rng = Random(f"{seed} {target} {number}")
     name = rng.choice(sorted(TARGETS[target].mutated))
     content = valid_files(target)[name]
     for _ in range(20):
         try:
             changed = TARGETS[target].mutated[name](content, rng)
-        except Exception:  # the format cannot be closed again after this change
+        except Exception:  # the format cannot be written with this change
             changed = mutate_bytes(content, rng)
         if changed != content:
             break
@@ -94,11 +94,11 @@ def mutated_input(target: str, seed: int, number: int) -> tuple[str, bytes]:
 
 
 def run_inputs(target: str, seed: int, numbers: range, seconds: float | None = None) -> Tally:
-    """All of the numbers, or as many as fit into the seconds."""
+    """The inputs of these numbers, or as many as the seconds allow."""
     began, read, refused, escapes, done = time.monotonic(), 0, 0, list[Escape](), 0
     valid_files(target)
     while done < len(numbers) and (seconds is None or time.monotonic() - began < seconds):
-        batch = numbers[done : done + INPUTS_A_PROCESS]
+        batch = numbers[done : done + INPUTS_PER_PROCESS]
         finished, died = _in_a_process(target, seed, batch)
         for number, kind, reason in finished:
             read, refused = read + (kind == READ), refused + (kind == REFUSED)
@@ -111,7 +111,7 @@ def run_inputs(target: str, seed: int, numbers: range, seconds: float | None = N
 
 
 def _in_a_process(target: str, seed: int, batch: range) -> tuple[list[tuple[int, bytes, str]], str]:
-    """What became of each input, and how the process ended where it did not come to the last."""
+    """The outcome of each input, and how the process ended if it died early."""
     news, child_end = os.pipe()
     with tempfile.TemporaryDirectory(prefix="sdgmnet-fuzz-") as folder:
         child = os.fork()
@@ -154,7 +154,7 @@ def _listen(news: int, batch: range) -> tuple[list[tuple[int, bytes, str]], bool
 
 
 def _work(target: str, seed: int, batch: range, folder: Path, news: int) -> None:
-    faulthandler.disable()  # a crash is counted; its trace has nobody to read it
+    faulthandler.disable()  # crashes are only counted
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
@@ -203,13 +203,13 @@ def try_one(target: str, seed: int, number: int, folder: Path) -> tuple[bytes, s
     (folder / name).write_bytes(content)
     before = signal.signal(signal.SIGPROF, _ring)
     try:
-        signal.setitimer(signal.ITIMER_PROF, SECONDS_AN_INPUT)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS_PER_INPUT)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             TARGETS[target].read(folder)
         return READ, ""
     except InputError as error:
-        return (REFUSED, "") if str(error).strip() else (ESCAPED, "an InputError without a word")
+        return (REFUSED, "") if str(error).strip() else (ESCAPED, "an InputError without a message")
     except BaseException as error:
         return ESCAPED, describe_escape(error)
     finally:
@@ -219,7 +219,7 @@ def try_one(target: str, seed: int, number: int, folder: Path) -> tuple[bytes, s
 
 
 def restore(target: str, name: str, folder: Path) -> None:
-    """What a reader may have changed or left beside goes with the mutated file."""
+    """Undo the mutation and whatever the reader changed or left behind."""
     valid = valid_files(target)
     (folder / name).write_bytes(valid[name])
     for path in folder.iterdir():
@@ -241,7 +241,7 @@ def _remove(path: Path) -> None:
 
 
 def _ring(number: int, frame: FrameType | None) -> None:
-    raise Hang(f"more than {SECONDS_AN_INPUT:.0f} s of computing")
+    raise Hang(f"more than {SECONDS_PER_INPUT:.0f} s of computing")
 
 
 def describe_escape(error: BaseException) -> str:
@@ -254,7 +254,7 @@ def fuzz(
     count: int, seed: int, names: Sequence[str] = tuple(TARGETS), minutes: float | None = None, first: int = 0,
     tell: Callable[[Tally], None] = lambda tally: None,
 ) -> list[Tally]:  # fmt: skip
-    """`count` inputs over the targets by their shares; at most so many minutes, shared alike."""
+    """`count` inputs, divided by the shares of the targets; `minutes` are divided equally."""
     torch.set_num_threads(1)
     cv2.setNumThreads(0)
     whole = sum(TARGETS[name].share for name in names)
@@ -281,7 +281,7 @@ def table(tallies: Sequence[Tally]) -> str:
 
 
 def again(target: str, seed: int, number: int) -> None:
-    """One input in this process, with whatever it raises."""
+    """Run one input in this process, with its traceback."""
     with tempfile.TemporaryDirectory(prefix="sdgmnet-fuzz-") as folder:
         write_valid(target, Path(folder))
         name, content = mutated_input(target, seed, number)
@@ -293,7 +293,7 @@ def again(target: str, seed: int, number: int) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.trust.fuzz", description=__doc__)
     parser.add_argument("--count", type=int, default=100_000, help="inputs in all")
-    parser.add_argument("--minutes", type=float, help="at most, shared alike among the readers")
+    parser.add_argument("--minutes", type=float, help="at most, divided equally among the readers")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first input of each reader")
     parser.add_argument("--target", action="append", choices=list(TARGETS), help="only these readers")

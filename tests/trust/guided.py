@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of the readers that are Python all the way down, by atheris (libFuzzer).
+"""Coverage-guided fuzzing of the readers in pure Python, by atheris (libFuzzer).
 
     python -m tests.trust.guided --seconds 60 --target images
 
@@ -59,7 +59,7 @@ def main() -> None:
             finally:
                 (work / name).write_bytes(valid_files(given.target)[name])
 
-        os.chdir(folder)  # where libFuzzer leaves what broke
+        os.chdir(folder)  # libFuzzer writes failing inputs here
         atheris.Setup(
             [sys.argv[0], f"-max_total_time={given.seconds}", "-rss_limit_mb=4096", "-timeout=10", str(seeds)], one
         )

@@ -1,4 +1,4 @@
-"""Small jobs, some seconds each, whose interruption is tested: how each is started, started again, and what it leaves."""
+"""Small jobs of some seconds that are interrupted: how each is started, continued, and what it writes."""
 
 import hashlib
 import json
@@ -22,13 +22,12 @@ STEPS = 8
 
 
 class Job(NamedTuple):
-    """start: the words of the command that writes into a folder; again: those after an interruption.
+    """start: arguments of the command; again: arguments after an interruption.
 
-    result: everything that must be equal in the end, by name. whole: raises where something that a reader would take for whole
-    is not.
+    result: everything that must be equal at the end, by name. whole: raises if a file under its final name is incomplete.
     """
 
-    prepare: Callable[[Path], None]  # what the job reads, made once
+    prepare: Callable[[Path], None]  # writes the inputs
     start: Callable[[Path, Path], list[Any]]  # inputs, out
     again: Callable[[Path, Path], list[Any]]
     result: Callable[[Path], dict[str, Any]]
@@ -48,7 +47,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def unfinished(folder: Path) -> list[str]:
-    """What was being written and is not gone."""
+    """Temporary files that were left behind."""
     return [str(path.relative_to(folder)) for path in folder.rglob("*.part*")]
 
 
@@ -77,40 +76,26 @@ def prepare_training(inputs: Path) -> None:
 
 
 def start_training(inputs: Path, out: Path) -> list[Any]:
-    sizes = [
-        "--iterations",
-        STEPS,
-        "--batch-size",
-        4,
-        "--checkpoint-every",
-        2,
-        "--evaluations",
-        2,
-        "--evaluation-pairs",
-        20,
-    ]
+    sizes = ["--iterations", STEPS, "--batch-size", 4, "--checkpoint-every", 2]
+    sizes += ["--evaluations", 2, "--evaluation-pairs", 20]
     kind = ["--engine", "eager", "--threads", 1, "--seed", 3]
     return ["train", "--data", inputs / "blobs1", inputs / "blobs2", "--holdout", "blobs2", *sizes, *kind, "-o", out]
 
 
 def resume_training(inputs: Path, out: Path) -> list[Any]:
-    """As the messages say: --resume where there is a run, without it where there is none yet."""
+    """--resume if the run exists; otherwise start it."""
     return ["train", "-o", out, "--resume"] if (out / "config.json").exists() else start_training(inputs, out)
 
 
 def results_of_training(out: Path) -> dict[str, Any]:
-    """All files. Checkpoints by what they hold: pickle notes whether two equal words are one object, and that may differ."""
+    """All files; checkpoints by content, since pickle also records which equal strings are one object."""
     held = {str(path.relative_to(out)): content_of(read_checkpoint(path)) for path in checkpoints(out / "checkpoints")}
     return digests(out) | held
 
 
 def content_of(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return (
-            str(value.dtype),
-            tuple(value.shape),
-            hashlib.sha256(value.contiguous().numpy().tobytes()).hexdigest()[:16],
-        )
+        return str(value.dtype), tuple(value.shape), hashlib.sha256(value.numpy().tobytes()).hexdigest()[:16]
     if isinstance(value, dict):
         return {key: content_of(one) for key, one in value.items()}
     return [content_of(one) for one in value] if isinstance(value, list | tuple) else value
@@ -176,7 +161,7 @@ def make_patches(inputs: Path, out: Path) -> list[Any]:
 
 
 def patches(out: Path) -> dict[str, Any]:
-    """The set and its sheet. Tables hold seconds, which differ."""
+    """The set and its sheet. Tables contain seconds, which differ."""
     return {name: one for name, one in digests(out).items() if not name.startswith(("results.json", "table.md"))}
 
 

@@ -1,7 +1,7 @@
-"""Valid files made invalid, reproducibly: every mutation is drawn from the generator it is given.
+"""Mutations of valid files, reproducible: each is drawn from the given generator.
 
-Bytes are flipped, cut, spliced and overwritten with awkward numbers. Formats that would only ever fail at their checksum or
-their first bracket are opened first, changed inside, and closed again with everything else in order.
+Bytes are flipped, cut, spliced and overwritten with awkward numbers. Formats with checksums or syntax are parsed first,
+changed inside, and written again with valid checksums.
 """
 
 import io
@@ -19,24 +19,8 @@ import numpy as np
 Mutate = Callable[[bytes, Random], bytes]
 
 NUMBERS = (
-    0,
-    1,
-    2,
-    3,
-    7,
-    0x7F,
-    0x80,
-    0xFF,
-    0x7FFF,
-    0xFFFF,
-    60_000,
-    0x7FFFFFFF,
-    0x80000000,
-    0xFFFFFFFF,
-    2**62,
-    2**63,
-    2**64 - 1,
-)
+    0, 1, 2, 3, 7, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 60_000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 2**62, 2**63, 2**64 - 1,
+)  # fmt: skip
 WORDS = (
     b"-1", b"0", b"nan", b"inf", b"-inf", b"1e999", b"1e308", b"-1e-320", b"60000", b"2147483648", b"9223372036854775807",
     b"9223372036854775808", b"99999999999999999999999999", b"1.5", b"0x10", b"1_0", b"", b"\xd9\xa3", b"--", b"\x00",
@@ -49,7 +33,7 @@ FLOATS = (float("nan"), float("inf"), -float("inf"), 3e38, 1e-42, -0.0, 1e9)
 
 
 def mutate_bytes(content: bytes, rng: Random) -> bytes:
-    """One to four plain changes."""
+    """One to four changes of bytes."""
     data = bytearray(content)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         rng.choice((_flip, _flip, _cut, _splice, _number, _number, _repeat, _remove, _noise, _word, _float))(data, rng)
@@ -57,7 +41,7 @@ def mutate_bytes(content: bytes, rng: Random) -> bytes:
 
 
 def _place(data: bytearray, rng: Random) -> int:
-    """Anywhere, half of the time near the beginning: that is where headers are."""
+    """Anywhere, half of the time near the beginning, where headers are."""
     return rng.randrange(min(len(data), 128) if rng.random() < 0.5 else len(data)) if data else 0
 
 
@@ -72,14 +56,14 @@ def _cut(data: bytearray, rng: Random) -> None:
 
 
 def _splice(data: bytearray, rng: Random) -> None:
-    """A block copied to another place, over what is there or between."""
+    """Copy a block to another place, overwriting or inserting."""
     start, target = _place(data, rng), _place(data, rng)
     block = data[start : start + rng.choice((1, 4, 16, 200))]
     data[target : target + (len(block) if rng.random() < 0.5 else 0)] = block
 
 
 def _number(data: bytearray, rng: Random) -> None:
-    """A field of 1 to 8 bytes set to a number at an edge, either byte order."""
+    """Set a field of 1 to 8 bytes to an edge value, in either byte order."""
     size, place = rng.choice((1, 2, 4, 4, 8)), _place(data, rng)
     value = rng.choice(NUMBERS) % (1 << 8 * size)
     data[place : place + size] = value.to_bytes(size, rng.choice(("little", "big")))
@@ -106,7 +90,7 @@ def _noise(data: bytearray, rng: Random) -> None:
 
 
 def _word(data: bytearray, rng: Random) -> None:
-    """A number written as text replaced by an awkward one, or a separator by another."""
+    """Replace a number in text by an unusual one, or a separator by another."""
     found = list(re.finditer(rb"-?[0-9][0-9.eE+-]*" if rng.random() < 0.8 else rb"[\s,;&:]", bytes(data[:4096])))
     if found:
         hit = rng.choice(found)
@@ -114,7 +98,7 @@ def _word(data: bytearray, rng: Random) -> None:
 
 
 def mutate_json(content: bytes, rng: Random) -> bytes:
-    """A value somewhere inside replaced, a key dropped or added; sometimes the bytes themselves."""
+    """Replace a value, drop or add a key; sometimes change bytes."""
     if rng.random() < 0.3:
         return mutate_bytes(content, rng)
     if rng.random() < 0.02:
@@ -140,7 +124,7 @@ def changed_value(value: Any, rng: Random) -> Any:
 
 
 def mutate_lines(content: bytes, rng: Random) -> bytes:
-    """Lines of text swapped, repeated, left out or changed inside."""
+    """Drop, repeat or change lines of text."""
     if rng.random() < 0.5:
         return mutate_bytes(content, rng)
     lines = content.split(b"\n")
@@ -167,7 +151,7 @@ def mutate_json_lines(content: bytes, rng: Random) -> bytes:
 
 
 def mutate_npy(content: bytes, rng: Random) -> bytes:
-    """The header of a .npy file changed as text, its length kept true; or the bytes."""
+    """Change the header of a .npy file as text, with a valid length; or change bytes."""
     length = int.from_bytes(content[8:10], "little")
     if rng.random() < 0.4 or len(content) < 10 + length:
         return mutate_bytes(content, rng)
@@ -196,7 +180,7 @@ SHAPES = (
 
 
 def mutate_zip(content: bytes, rng: Random, inside: Mutate = mutate_bytes) -> bytes:
-    """One member changed and the archive written anew, with right checksums; or the archive's own bytes."""
+    """Change one member and write the archive again with valid checksums; or change bytes."""
     if rng.random() < 0.3:
         return mutate_bytes(content, rng)
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -222,7 +206,7 @@ def mutate_npz(content: bytes, rng: Random) -> bytes:
 
 
 def mutate_safetensors(content: bytes, rng: Random) -> bytes:
-    """The JSON header changed and its length put right; the card, which is JSON within it, as well."""
+    """Change the JSON header or the card in it, with a valid length; or change bytes."""
     if rng.random() < 0.3:
         return mutate_bytes(content, rng)
     length = int.from_bytes(content[:8], "little")
@@ -243,7 +227,7 @@ def mutate_safetensors(content: bytes, rng: Random) -> bytes:
 
 
 def mutate_png(content: bytes, rng: Random) -> bytes:
-    """A chunk changed inside and its checksum put right, chunks left out or repeated; or the bytes."""
+    """Change, drop or repeat a chunk, with valid checksums; or change bytes."""
     if rng.random() < 0.3 or content[:4] != b"\x89PNG":
         return mutate_bytes(content, rng)
     chunks, place = [], 8
@@ -270,7 +254,7 @@ def mutate_png(content: bytes, rng: Random) -> bytes:
 
 
 def mutate_h5(content: bytes, rng: Random) -> bytes:
-    """A data set replaced by one of another kind, size or link; or the bytes."""
+    """Replace a data set by another type, size or link; or change bytes."""
     if rng.random() < 0.5:
         return mutate_bytes(content, rng)
     import h5py

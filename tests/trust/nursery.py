@@ -1,7 +1,7 @@
-"""Commands of sdgmnet as processes that start at once: one process loads the libraries, and each command is a fork of it.
+"""Commands of sdgmnet as processes that start at once: one process imports the libraries, each command is a fork of it.
 
-A kill then hits the command's own work rather than the seconds of importing. `python -m tests.trust.nursery` is the other end:
-it reads a JSON list of words a line, and answers with the process id, then with the exit code.
+A kill then hits the command's work, not its imports. `python -m tests.trust.nursery` is the server: it reads a JSON list of
+arguments per line, and answers with the process id, then with the exit code.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class Nursery:
     def run(
         self, words: Sequence[object], kill_when: Callable[[float], bool] | None = None, *, helpers_too: bool = True
     ) -> Ended:
-        """One command; `kill_when` is asked every two milliseconds, with the seconds so far, whether to kill it."""
+        """Run a command; it is killed once `kill_when(seconds so far)`, called every two milliseconds, is true."""
         assert self.child.stdin is not None and self.child.stdout is not None
         self.child.stdin.write(json.dumps([str(word) for word in words]) + "\n")
         self.child.stdin.flush()
@@ -60,7 +60,7 @@ class Nursery:
 
 
 def _is_over(process: int) -> bool:
-    """Ended, though its parent has not yet asked how."""
+    """Whether the process has ended; its parent may not have waited for it yet."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -101,7 +101,7 @@ def _serve(log: str) -> None:
 
 
 def _become(words: list[str], log: str) -> None:
-    """The command, in a process group of its own, so that its helpers can be killed with it."""
+    """Run the command in its own process group, so that its helpers can be killed with it."""
     code = 70
     try:
         os.setpgid(0, 0)

@@ -1,7 +1,7 @@
-"""Every reader of the package with a small valid file for it, and what must hold of whatever it returns.
+"""Every reader of the package, with small valid files and the properties of valid results.
 
-A target is a folder of valid files and a function that reads them all: it may return, after checking what it got, or raise
-InputError. Anything else is an escape.
+A target makes a folder of valid files and reads them all: it checks the results and returns, or raises InputError. Anything
+else is an escape.
 """
 
 import dataclasses
@@ -61,7 +61,7 @@ Files = Mapping[str, bytes]
 
 
 class Target(NamedTuple):
-    """share: how many of the inputs it gets, beside the others'. mutated: the files to change and how; the rest stay."""
+    """share: of all inputs, relative to other targets. mutated: the files to change, and how."""
 
     make: Callable[[Path], None]
     read: Callable[[Path], None]
@@ -83,7 +83,7 @@ def valid_files(name: str) -> Files:
 
 def demand(holds: bool, what: str) -> None:
     if not holds:
-        raise AssertionError(f"a wrong result was returned: {what}")
+        raise AssertionError(f"invalid result: {what}")
 
 
 def all_finite(arrays: Iterable[np.ndarray]) -> bool:

@@ -1,4 +1,4 @@
-"""What the slow suites measured, as one table: reports/trust/faults.md (or in the folder that SDGMNET_REPORTS names)."""
+"""Results of the slow tests as one table: faults.md in reports/trust, or in the folder SDGMNET_REPORTS."""
 
 import json
 import os
@@ -10,7 +10,7 @@ FOLDER = Path(os.environ.get("SDGMNET_REPORTS", Path(__file__).parents[2] / "rep
 
 
 def record(kind: str, fault: str, passed: int, of: int, remark: str = "") -> None:
-    """One line of the table, kept over runs until the same fault is tried again."""
+    """Add or replace one line of the table."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     kept = FOLDER / "faults.json"
     lines = json.loads(kept.read_text()) if kept.exists() else {}

@@ -2,8 +2,8 @@
 
     python -m tests.trust.soak --minutes 20
 
-Memory after each round is fitted by a straight line, the first quarter left out; the slope's 95 % interval says what the rounds
-can tell. Open descriptors must be the same number after the last round as after the second.
+A line is fitted to the memory after each round, without the first quarter; its slope is given with a 95 % interval. The number
+of open descriptors must be the same after the last round as after the second.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from tests.trust.reports import FOLDER, record
 
 
 class Slope(NamedTuple):
-    an_hour: float
+    per_hour: float
     interval: float  # half width at 95 %
 
 
@@ -87,7 +87,7 @@ def main() -> int:
     given = parser.parse_args()
     torch.set_num_threads(1)
     saved, silence = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silence, 1)  # tables of a thousand rounds
+    os.dup2(silence, 1)  # no tables of a thousand rounds
     errors = os.dup(2)
     os.dup2(silence, 2)
     try:
@@ -98,17 +98,17 @@ def main() -> int:
         os.dup2(errors, 2)
     settled = slice(len(hours) // 4, None)
     memory, opened = slope_of(hours[settled], megabytes[settled]), slope_of(hours[settled], files[settled])
-    flat = files[-1] == files[1] and memory.an_hour - memory.interval <= 0
+    flat = files[-1] == files[1] and memory.per_hour - memory.interval <= 0
     said = {
         "rounds": len(hours), "minutes": round(60 * float(hours[-1]), 1), "megabytes": [megabytes[0], megabytes[-1]],
-        "memory_mb_an_hour": memory.an_hour, "memory_interval_95": memory.interval, "descriptors": [files[1], files[-1]],
-        "descriptors_an_hour": opened.an_hour, "descriptors_interval_95": opened.interval,
+        "memory_mb_an_hour": memory.per_hour, "memory_interval_95": memory.interval, "descriptors": [files[1], files[-1]],
+        "descriptors_an_hour": opened.per_hour, "descriptors_interval_95": opened.interval,
     }  # fmt: skip
     FOLDER.mkdir(parents=True, exist_ok=True)
     (FOLDER / "soak.json").write_text(json.dumps(said, indent=2) + "\n")
     sentence = (
-        f"{len(hours)} rounds in {60 * hours[-1]:.1f} min; memory {memory.an_hour:+.1f} ± {memory.interval:.1f} MB/h "
-        f"({megabytes[0]:.0f} to {megabytes[-1]:.0f} MB), descriptors {opened.an_hour:+.2f} ± {opened.interval:.2f} an hour "
+        f"{len(hours)} rounds in {60 * hours[-1]:.1f} min; memory {memory.per_hour:+.1f} ± {memory.interval:.1f} MB/h "
+        f"({megabytes[0]:.0f} to {megabytes[-1]:.0f} MB), descriptors {opened.per_hour:+.2f} ± {opened.interval:.2f} per hour "
         f"({files[1]:.0f} to {files[-1]:.0f})"
     )
     record("train + evaluate + describe", f"soak of {given.minutes:g} minutes", int(flat), 1, sentence)

@@ -1,4 +1,4 @@
-"""ckpt-chaos, a published tool, kills training before and in the middle of every file operation of its folder, then resumes."""
+"""ckpt-chaos (published) kills training before and during every file operation in its folder, then resumes it."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from tests.trust.reports import FOLDER, record
 
 pytest.importorskip("ckpt_chaos", reason="ckpt-chaos is not installed: pip install 'sdgmnet[dev]'")
 pytestmark = pytest.mark.slow
-POINTS = int(os.environ.get("CKPT_CHAOS_POINTS", "1000"))  # more than there are: every one
+POINTS = int(os.environ.get("CKPT_CHAOS_POINTS", "1000"))  # more than there are: all of them
 
 
 def test_every_kill_point_passes(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_every_kill_point_passes(tmp_path: Path) -> None:
     ended = subprocess.run(words, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     text = report.read_text() if report.exists() else ended.stdout + ended.stderr
     FOLDER.mkdir(parents=True, exist_ok=True)
-    # Names of unfinished files hold process numbers, and commands the folders of this machine.
+    # Names of temporary files contain process ids, commands the folders of this machine.
     text = text.replace(str(tmp_path), "TMP").replace(sys.executable, "python")
     text = re.sub(r"\.\d+-[0-9a-f]{8}\.part", ".PROCESS.part", text)
     (FOLDER / "ckpt-chaos.md").write_text(text)

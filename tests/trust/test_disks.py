@@ -1,4 +1,4 @@
-"""Disks that are full or read-only, and two processes in one place: a sentence and exit code 2, and what was there stays."""
+"""Full and read-only disks, two processes in one folder: one sentence, exit code 2, and existing files stay."""
 
 import os
 import subprocess
@@ -19,18 +19,12 @@ pytestmark = [
 ]
 SIZES = 12
 PAGE = 4096
-OLD = "an old file of somebody's\n"
-
-
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with nursery(tmp_path_factory.mktemp("nursery")) as opened:
-        yield opened
+OLD = "an existing file\n"
 
 
 @contextmanager
 def disk(place: Path, size: int) -> Iterator[Path]:
-    """A disk of so many bytes in memory."""
+    """A tmpfs of that many bytes."""
     place.mkdir()
     made = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], capture_output=True, text=True, check=False
@@ -52,14 +46,6 @@ def used(place: Path) -> int:
     return (found.f_blocks - found.f_bfree) * found.f_frsize
 
 
-def prepared(name: str, folder: Path) -> Job:
-    if name == "data photos":
-        pytest.importorskip("pycolmap", reason="photos are reconstructed by pycolmap")
-    (folder / "inputs").mkdir()
-    JOBS[name].prepare(folder / "inputs")
-    return JOBS[name]
-
-
 def require_sentence(ended: Ended, *words: str) -> None:
     assert ended.code == 2, ended.said
     assert "Traceback" not in ended.said
@@ -67,8 +53,8 @@ def require_sentence(ended: Ended, *words: str) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_disk_gets_full_at_every_writing_step(name: str, runner: Nursery, tmp_path: Path) -> None:
-    job, inputs, most = prepared(name, tmp_path), tmp_path / "inputs", 0
+def test_disk_gets_full_at_every_writing_step(name: str, job: Job, runner: Nursery, tmp_path: Path) -> None:
+    inputs, most = tmp_path / "inputs", 0
     with disk(tmp_path / "large", 1 << 30) as large:
 
         def look(so_far: float) -> bool:
@@ -100,19 +86,14 @@ def test_disk_gets_full_at_every_writing_step(name: str, runner: Nursery, tmp_pa
                 assert unfinished(small / "out") == []
                 passed += 1
     finally:
-        record(
-            name,
-            "disk full",
-            passed,
-            len(sizes),
-            f"{refused} of {len(sizes)} sizes were too small; {most / 1e6:.2g} MB are needed",
-        )
+        remark = f"{refused} of {len(sizes)} sizes were too small; {most / 1e6:.2g} MB are needed"
+        record(name, "disk full", passed, len(sizes), remark)
     assert refused >= len(sizes) // 2
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_read_only_disk(name: str, runner: Nursery, tmp_path: Path) -> None:
-    job, inputs = prepared(name, tmp_path), tmp_path / "inputs"
+def test_read_only_disk(name: str, job: Job, runner: Nursery, tmp_path: Path) -> None:
+    inputs = tmp_path / "inputs"
     with disk(tmp_path / "disk", 1 << 28) as place:
         (place / "old.txt").write_text(OLD)
         change(place, "ro")
@@ -122,9 +103,9 @@ def test_read_only_disk(name: str, runner: Nursery, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_two_processes_on_one_folder(name: str, runner: Nursery, tmp_path: Path) -> None:
+def test_two_processes_on_one_folder(name: str, job: Job, runner: Nursery, tmp_path: Path) -> None:
     """Either may be refused, and neither disturbs the other."""
-    job, inputs, out, ends = prepared(name, tmp_path), tmp_path / "inputs", tmp_path / "out", list[Ended]()
+    inputs, out, ends = tmp_path / "inputs", tmp_path / "out", list[Ended]()
     undisturbed = runner.run(job.start(inputs, tmp_path / "undisturbed"))
     assert undisturbed.code == 0, undisturbed.said
     (tmp_path / "other").mkdir()

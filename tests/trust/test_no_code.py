@@ -1,4 +1,4 @@
-"""Data never runs code: a pickle that would make a file is refused wherever weights, checkpoints or arrays are read."""
+"""Data never runs code: pickles that would run a function are refused by every reader of weights, checkpoints and arrays."""
 
 import os
 import pickle
@@ -24,7 +24,7 @@ from tests.conftest import blob_patches
 
 
 class Attack:
-    """Unpickled, it makes a folder."""
+    """Makes a folder when unpickled."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = str(mark)
@@ -46,7 +46,7 @@ def by_old_torch(path: Path, mark: Path) -> None:
 
 
 def by_hidden_global(path: Path, mark: Path) -> None:
-    """A whole torch archive whose pickle was replaced afterwards, with checksums in order."""
+    """A valid torch archive whose pickle is replaced, with valid checksums."""
     torch.save({"step": 3}, path)
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -120,7 +120,7 @@ def test_resuming_from_a_malicious_checkpoint(
 def test_a_resumed_run_does_not_run_a_file_that_only_its_configuration_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever sends a run folder may send a Python file with it: it runs only where the person types its name."""
+    """A run folder from others may come with a Python file: it runs only if the user names it."""
     loss = tmp_path / "own.py"
     loss.write_text("from sdgmnet.loss import LOSSES\nMine = LOSSES['hardnet']\n")
     blob_patches(points=8, views=2, seed=1).save(tmp_path / "set")
@@ -131,5 +131,7 @@ def test_a_resumed_run_does_not_run_a_file_that_only_its_configuration_names(
     assert main(["train", "-o", str(tmp_path / "run"), "--resume"]) == 2
     assert f"--loss {loss}:Mine" in capsys.readouterr().err
     assert not (tmp_path / "mark").exists()
-    assert main(["train", "-o", str(tmp_path / "run"), "--resume", "--loss", f"{loss}:Mine"]) == 2  # it runs, and fails
+    assert (
+        main(["train", "-o", str(tmp_path / "run"), "--resume", "--loss", f"{loss}:Mine"]) == 2
+    )  # the file runs, and fails
     assert (tmp_path / "mark").exists()

@@ -1,4 +1,4 @@
-"""Two thousand steps on data that teaches nothing, or worse: every number stays finite, or the run says why it stopped."""
+"""Two thousand steps on degenerate data: every number stays finite, or the run reports why it stopped."""
 
 import io
 import json
@@ -22,12 +22,12 @@ POINTS, VIEWS = 6, 2
 
 
 def all_equal() -> np.ndarray:
-    """Every patch the same image: no positive differs from a negative."""
+    """All patches are equal: positives do not differ from negatives."""
     return np.tile(np.random.default_rng(0).integers(0, 256, (1, 64, 64), dtype=np.uint8), (POINTS * VIEWS, 1, 1))
 
 
 def constant() -> np.ndarray:
-    """Flat patches, each of another gray: no standard deviation to divide by."""
+    """Constant patches of different grays: the standard deviation is 0."""
     return np.full(
         (POINTS * VIEWS, 64, 64), np.arange(POINTS * VIEWS, dtype=np.uint8)[:, None, None] * 20, dtype=np.uint8
     )
@@ -38,14 +38,14 @@ def black() -> np.ndarray:
 
 
 def one_outlier() -> np.ndarray:
-    """Black but for one patch of the highest contrast there is."""
+    """Black, except one patch of maximal contrast."""
     patches = black()
     patches[3] = 255 * (np.indices((64, 64)).sum(axis=0) % 2)
     return patches
 
 
 def identical_pairs() -> np.ndarray:
-    """Labels all distinct, and the two patches of a point the same: positives at angle 0."""
+    """Both patches of a point are equal: positives at angle 0."""
     return np.repeat(np.random.default_rng(1).integers(0, 256, (POINTS, 64, 64), dtype=np.uint8), VIEWS, axis=0)
 
 
@@ -53,7 +53,7 @@ DATA = {one.__name__: one for one in (all_equal, constant, black, one_outlier, i
 
 
 def train_on(patches: np.ndarray, out: Path, steps: int, loss: str) -> str:
-    """What became of it, in a word; fails where a number that was kept is not finite."""
+    """How the run ended; fails if a saved number is not finite."""
     made = PatchSet("degenerate", patches, np.repeat(np.arange(POINTS), VIEWS))
     made.save(out / "set")
     config = TrainConfig(
@@ -82,7 +82,7 @@ def train_on(patches: np.ndarray, out: Path, steps: int, loss: str) -> str:
 
 @pytest.mark.parametrize("name", ["all_equal", "black"])
 def test_few_steps_on_degenerate_data(name: str, tmp_path: Path) -> None:
-    """One image turned and mirrored can be told apart, black cannot: the run says so."""
+    """Augmented copies of one image can be distinguished, black patches cannot: the run warns."""
     ended = train_on(DATA[name](), tmp_path, 6, "sdgm")
     assert ("it says" in ended) == (name == "black")
 

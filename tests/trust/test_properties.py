@@ -1,4 +1,4 @@
-"""Properties that hold for any bytes, text or numbers at all, searched for counter-examples by hypothesis."""
+"""Properties for arbitrary bytes, text and numbers, by hypothesis."""
 
 import dataclasses
 import json
@@ -62,7 +62,7 @@ def test_headers_of_images_never_fail(head: bytes, rest: bytes) -> None:
 
 @quick
 @given(width=some.integers(1, 2**31 - 1), height=some.integers(1, 2**31 - 1))
-def test_png_header_is_understood(width: int, height: int) -> None:
+def test_png_header_is_parsed(width: int, height: int) -> None:
     header = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + width.to_bytes(4, "big") + height.to_bytes(4, "big")
     assert declared_pixels(header) == width * height
     assert (declared_pixels(header) > MAX_PIXELS) == (width * height > 2**28)
@@ -70,13 +70,13 @@ def test_png_header_is_understood(width: int, height: int) -> None:
 
 @quick
 @given(content=values)
-def test_json_comes_back(content: object) -> None:
+def test_json_round_trip(content: object) -> None:
     assert parse_json(json.dumps(content)) == content
 
 
 @few
 @given(rows=some.lists(some.lists(floats, min_size=3, max_size=3), max_size=5))
-def test_eth_tables_come_back(rows: list[list[float]], tmp_path: Path) -> None:
+def test_eth_tables_round_trip(rows: list[list[float]], tmp_path: Path) -> None:
     table = np.array(rows, dtype=np.float32).reshape(-1, 3)
     eth.write_descriptors(tmp_path / "a.bin", table)
     found = eth.read_descriptors(tmp_path / "a.bin")
@@ -85,7 +85,7 @@ def test_eth_tables_come_back(rows: list[list[float]], tmp_path: Path) -> None:
 
 @few
 @given(rows=some.lists(some.lists(floats, min_size=4, max_size=4), min_size=1, max_size=5), cut=some.integers(1, 30))
-def test_maps_come_back_whole_or_not_at_all(rows: list[list[float]], cut: int, tmp_path: Path) -> None:
+def test_maps_are_read_complete_or_refused(rows: list[list[float]], cut: int, tmp_path: Path) -> None:
     path, depths = tmp_path / "a.bin", np.array(rows, dtype=np.float32)
     write_map(path, depths)
     assert np.array_equal(read_map(path), depths)
@@ -96,7 +96,7 @@ def test_maps_come_back_whole_or_not_at_all(rows: list[list[float]], cut: int, t
 
 @quick
 @given(name=some.sampled_from(sorted(TrainConfig.__dataclass_fields__)), value=values)
-def test_configuration_is_right_or_refused(name: str, value: object, tmp_path: Path) -> None:
+def test_configuration_is_valid_or_refused(name: str, value: object, tmp_path: Path) -> None:
     content = json.loads(json.dumps(dataclasses.asdict(TrainConfig()))) | {name: value}
     (tmp_path / "config.json").write_text(json.dumps(content))
     try:

@@ -1,4 +1,4 @@
-"""The soak's arithmetic on slopes that are known, and, slow, two minutes of it."""
+"""The soak test's regression on known slopes; slow: two minutes of the soak test."""
 
 import subprocess
 import sys
@@ -14,9 +14,9 @@ from tests.trust.soak import slope_of
 def test_slope_of_a_known_line() -> None:
     hours = np.linspace(0, 2, 50)
     exact = slope_of(hours, 100 + 7 * hours)
-    assert exact.an_hour == pytest.approx(7) and exact.interval == pytest.approx(0, abs=1e-9)
+    assert exact.per_hour == pytest.approx(7) and exact.interval == pytest.approx(0, abs=1e-9)
     noise = np.random.default_rng(0).normal(0, 3, (400, 50))
-    hits = [abs(slope.an_hour - 7) <= slope.interval for row in noise for slope in [slope_of(hours, 7 * hours + row)]]
+    hits = [abs(slope.per_hour - 7) <= slope.interval for row in noise for slope in [slope_of(hours, 7 * hours + row)]]
     assert 0.91 < np.mean(hits) < 0.98
 
 

@@ -1,4 +1,4 @@
-"""Files that lay traps: pipes and devices that never end, archives packed in unbounded ways, links, names that climb out."""
+"""Hostile files: pipes and endless devices, compression without bounds, links, names that leave the folder."""
 
 import os
 import signal
@@ -45,10 +45,10 @@ from tests.trust.readers import make_database, make_h5, make_patchset, make_scen
 
 @pytest.fixture(autouse=True)
 def alarm() -> Iterator[None]:
-    """A trap that works ends the test instead of stopping all of them."""
+    """A reader that hangs fails its test instead of stopping the suite."""
 
     def ring(number: int, frame: FrameType | None) -> None:
-        raise TimeoutError("it waits for ever")
+        raise TimeoutError("it hangs")
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.alarm(30)
@@ -97,33 +97,21 @@ READERS: dict[str, Callable[[Path], Any]] = {
 }
 
 
+NOT_FILES: dict[str, Callable[[Path], None]] = {
+    "pipe": os.mkfifo,
+    "endless device": lambda path: path.symlink_to("/dev/zero"),
+    "folder": Path.mkdir,
+    "empty file": Path.touch,
+}
+EMPTY_IS_VALID = ("log", "keypoints", "integers", "database")
+
+
+@pytest.mark.parametrize("kind", NOT_FILES)
 @pytest.mark.parametrize("name", READERS)
-def test_a_pipe_is_no_file(name: str, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "trap")
-    with pytest.raises(InputError, match="trap"):
-        READERS[name](tmp_path / "trap")
-
-
-@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no such device here")
-@pytest.mark.parametrize("name", READERS)
-def test_a_device_without_end_is_no_file(name: str, tmp_path: Path) -> None:
-    (tmp_path / "trap").symlink_to("/dev/zero")
-    with pytest.raises(InputError, match="trap"):
-        READERS[name](tmp_path / "trap")
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_a_folder_is_no_file(name: str, tmp_path: Path) -> None:
-    (tmp_path / "trap").mkdir()
-    with pytest.raises(InputError, match="trap"):
-        READERS[name](tmp_path / "trap")
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_an_empty_file_is_refused(name: str, tmp_path: Path) -> None:
-    if name in ("log", "keypoints", "integers", "database"):
-        pytest.skip("nothing in it is what an empty one says")
-    (tmp_path / "trap").write_bytes(b"")
+def test_what_is_not_a_file_is_refused(name: str, kind: str, tmp_path: Path) -> None:
+    if kind == "empty file" and name in EMPTY_IS_VALID:
+        pytest.skip("an empty file is valid")
+    NOT_FILES[kind](tmp_path / "trap")
     with pytest.raises(InputError, match="trap"):
         READERS[name](tmp_path / "trap")
 
@@ -133,10 +121,10 @@ def test_an_empty_file_is_refused(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 @pytest.mark.parametrize("read", [read_arrays, read_checkpoint, load_tfeat, lambda path: unpack_zip(path, "out")])
-def test_packings_without_bounds_are_refused_unseen(
+def test_compression_without_bounds_is_refused_before_unpacking(
     method: int, read: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """zipfile unpacks them all at once, whatever size they say: 600 bytes become as many megabytes."""
+    """zipfile decompresses them at once, whatever their declared size: 600 bytes become 600 MB."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "a.npz"
     with zipfile.ZipFile(path, "w", method) as archive:
@@ -149,7 +137,7 @@ def test_packings_without_bounds_are_refused_unseen(
 
 @pytest.mark.parametrize("read", [read_checkpoint, load_tfeat, lambda path: load_kornia(f"HardNet:{path}")])
 def test_deflated_weights_that_unpack_to_far_more_are_refused(read: Callable[[Path], Any], tmp_path: Path) -> None:
-    """torch writes them plainly, and reads them packed too."""
+    """torch writes them uncompressed, and reads both."""
     torch.save({"step": 3, "w": torch.zeros(75_000_000)}, tmp_path / "plain.pt")
     with (
         zipfile.ZipFile(tmp_path / "plain.pt") as plain,
@@ -165,7 +153,7 @@ def test_deflated_weights_that_unpack_to_far_more_are_refused(read: Callable[[Pa
 # h5
 
 
-def test_h5_links_within_the_file_lead_to_no_other(tmp_path: Path) -> None:
+def test_h5_soft_links_through_external_links_are_refused(tmp_path: Path) -> None:
     make_h5(tmp_path)
     (tmp_path / "features.h5").rename(tmp_path / "secret.h5")
     with h5py.File(tmp_path / "f.h5", "w") as file:
@@ -196,7 +184,7 @@ def test_h5_chunk_that_is_far_larger_than_its_array(tmp_path: Path) -> None:
 def test_images_of_other_kinds_are_refused_before_they_are_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """OpenCV takes gigabytes for the header of a GIF, and writes a file of its own for a Radiance image."""
+    """OpenCV allocates gigabytes for the header of a GIF, and writes a temporary file for a Radiance image."""
     monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("it was decoded"))
     side = struct.pack("<HH", 20_000, 20_000)
     for name, content in {
@@ -210,7 +198,7 @@ def test_images_of_other_kinds_are_refused_before_they_are_decoded(
             read_gray(tmp_path / name)
 
 
-def test_size_of_a_jpeg_with_bytes_between_its_marks() -> None:
+def test_size_of_a_jpeg_with_bytes_between_its_markers() -> None:
     content = bytearray(cv2.imencode(".jpg", np.zeros((30, 40), dtype=np.uint8))[1].tobytes())
     frame = content.index(b"\xff\xc0")
     content[frame + 5 : frame + 9] = struct.pack(">HH", 20_000, 20_000)
@@ -218,7 +206,7 @@ def test_size_of_a_jpeg_with_bytes_between_its_marks() -> None:
     assert declared_pixels(bytes(content)) == 20_000**2 > MAX_PIXELS
 
 
-def test_size_of_a_tiff_that_says_it_twice() -> None:
+def test_size_of_a_tiff_with_duplicate_tags() -> None:
     entries = [struct.pack("<HHII", tag, 4, 1, side) for tag in (256, 257) for side in (20_000, 4)]
     assert declared_pixels(b"II*\0" + struct.pack("<IH", 8, 4) + b"".join(entries)) == 20_000**2
 
@@ -232,7 +220,7 @@ def test_webp_is_read(quality: int, tmp_path: Path) -> None:
     assert read_color(tmp_path / "a.webp").shape == (30, 41, 3)
 
 
-# Names that lead elsewhere
+# Names that leave the folder
 
 
 @pytest.mark.parametrize("name", ["../../escaped", "a/b", "..", "", "a\0b", "a\\b"])
@@ -254,7 +242,7 @@ def test_scenes_whose_views_lead_to_another_folder(name: str, tmp_path: Path) ->
         load_scene(tmp_path / "scene.npz")
 
 
-def test_database_with_a_question_that_never_ends(tmp_path: Path) -> None:
+def test_database_with_an_endless_view(tmp_path: Path) -> None:
     make_database(tmp_path)
     with sqlite3.connect(tmp_path / "database.db") as made:
         made.execute("DROP TABLE images")
@@ -271,7 +259,7 @@ def test_database_with_a_question_that_never_ends(tmp_path: Path) -> None:
 
 
 def test_a_pipe_or_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
-    """As root, a rename would put a file in the place of /dev/null."""
+    """As root, a rename would replace /dev/null by a file."""
     os.mkfifo(tmp_path / "trap")
     with pytest.raises(InputError, match="pipe"):
         write_json(tmp_path / "trap", {})
@@ -280,7 +268,7 @@ def test_a_pipe_or_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keep_bytes", [None, 2])
 def test_log_of_a_run_that_is_a_link(keep_bytes: int | None, tmp_path: Path) -> None:
-    """Whoever sends a run folder must not get its log written over another file."""
+    """A run folder from others must not redirect its log into another file."""
     (tmp_path / "other.txt").write_text("mine")
     (tmp_path / "log.jsonl").symlink_to(tmp_path / "other.txt")
     with pytest.raises(InputError, match="link"):
@@ -296,10 +284,10 @@ def test_lock_that_is_a_link(tmp_path: Path) -> None:
     assert not (tmp_path / "other.txt").exists()
 
 
-def test_no_memory_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_out_of_memory_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def hungry(*_: object) -> int:
         raise MemoryError("Unable to allocate 8 TiB")
 
     monkeypatch.setattr("sdgmnet.cli.dispatch", hungry)
     assert main(["describe"]) == 2
-    assert capsys.readouterr().err == "sdgmnet: there is not enough memory (Unable to allocate 8 TiB).\n"
+    assert capsys.readouterr().err == "sdgmnet: out of memory (Unable to allocate 8 TiB).\n"
