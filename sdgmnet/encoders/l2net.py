@@ -27,14 +27,14 @@ class L2Net(SevenConvolutions):
     def __init__(self, dropout: float = 0.1) -> None:
         super().__init__(dropout)
         self.register_buffer("mean_image", torch.zeros(self.patch_size, self.patch_size))
-        self.first = nn.Sequential(*_plain_convolution(1, 32))
+        self.first = nn.Sequential(*plain_convolution(1, 32))
         self.middle = nn.Sequential(
             nn.ReLU(),
-            *_plain_block(32, 32),
-            *_plain_block(32, 64, stride=2),
-            *_plain_block(64, 64),
-            *_plain_block(64, 128, stride=2),
-            *_plain_block(128, 128),
+            *plain_block(32, 32),
+            *plain_block(32, 64, stride=2),
+            *plain_block(64, 64),
+            *plain_block(64, 128, stride=2),
+            *plain_block(128, 128),
         )
         self.last = nn.Conv2d(128, self.descriptor_size, kernel_size=8, bias=False)
         self.norm = nn.BatchNorm1d(self.descriptor_size, affine=False)
@@ -59,10 +59,10 @@ class L2Net(SevenConvolutions):
         return scaled
 
 
-def _plain_convolution(inputs: int, outputs: int, stride: int = 1) -> list[nn.Module]:
+def plain_convolution(inputs: int, outputs: int, stride: int = 1) -> list[nn.Module]:
     convolution = nn.Conv2d(inputs, outputs, kernel_size=3, stride=stride, padding=1, bias=False)
     return [convolution, nn.BatchNorm2d(outputs, affine=False)]
 
 
-def _plain_block(inputs: int, outputs: int, stride: int = 1) -> list[nn.Module]:
-    return [*_plain_convolution(inputs, outputs, stride), nn.ReLU()]
+def plain_block(inputs: int, outputs: int, stride: int = 1) -> list[nn.Module]:
+    return [*plain_convolution(inputs, outputs, stride), nn.ReLU()]

@@ -34,7 +34,7 @@ class ThresholdedLinearUnit(nn.Module):
         return torch.maximum(x, self.tau[:, None, None])
 
 
-def _block(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
+def block(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
     convolution = nn.Conv2d(inputs, outputs, kernel_size=3, stride=stride, padding=1)
     return nn.Sequential(convolution, FilterResponseNorm(outputs), ThresholdedLinearUnit(outputs))
 
@@ -57,9 +57,9 @@ class SDGMNet(SevenConvolutions):
     def __init__(self, dropout: float = 0.3) -> None:
         super().__init__(dropout)
         self.input = nn.Sequential(FilterResponseNorm(1), ThresholdedLinearUnit(1))
-        self.first = _block(1, 32)
+        self.first = block(1, 32)
         self.middle = nn.Sequential(
-            _block(32, 32), _block(32, 64, stride=2), _block(64, 64), _block(64, 128, stride=2), _block(128, 128)
+            block(32, 32), block(32, 64, stride=2), block(64, 64), block(64, 128, stride=2), block(128, 128)
         )
         self.last = nn.Conv2d(128, self.descriptor_size, kernel_size=8, bias=False)
         self.norm = nn.BatchNorm1d(self.descriptor_size, affine=False)

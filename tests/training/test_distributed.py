@@ -15,12 +15,14 @@ from rich.console import Console
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from sdgmnet import encoders
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.sampler import PairSampler
 from sdgmnet.data.synthetic.demo import read_demo
 from sdgmnet.distributed import ALONE, world_of
 from sdgmnet.encoders import ENCODERS
+from sdgmnet.encoders.base import SevenConvolutions
+from sdgmnet.encoders.l2net import plain_block, plain_convolution
+from sdgmnet.encoders.sdgmnet import block
 from sdgmnet.errors import InputError, Stopped
 from sdgmnet.training import fit as loop
 from sdgmnet.training.config import TrainConfig
@@ -34,7 +36,7 @@ QUIET = Console(quiet=True)
 STEPS = 20
 
 
-class TinyNet(encoders._SevenConvolutions):
+class TinyNet(SevenConvolutions):
     """SDGMNet in small: FRN and TLU, dropout, a convolution over the map, BatchNorm."""
 
     descriptor_size = 16
@@ -42,8 +44,8 @@ class TinyNet(encoders._SevenConvolutions):
 
     def __init__(self, dropout: float = 0.3) -> None:
         super().__init__(dropout)
-        self.first = encoders._block(1, 6, stride=2)
-        self.middle: nn.Module = encoders._block(6, 6, stride=2)
+        self.first = block(1, 6, stride=2)
+        self.middle: nn.Module = block(6, 6, stride=2)
         self.last = nn.Conv2d(6, self.descriptor_size, kernel_size=8, bias=False)
         self.norm = nn.BatchNorm1d(self.descriptor_size, affine=False)
 
@@ -59,8 +61,8 @@ class TinyBatchNet(TinyNet):
 
     def __init__(self, dropout: float = 0.3) -> None:
         super().__init__(dropout)
-        self.first = nn.Sequential(*encoders._plain_convolution(1, 6, stride=2))
-        self.middle = nn.Sequential(nn.ReLU(), *encoders._plain_block(6, 6, stride=2))
+        self.first = nn.Sequential(*plain_convolution(1, 6, stride=2))
+        self.middle = nn.Sequential(nn.ReLU(), *plain_block(6, 6, stride=2))
 
 
 COMMON = TrainConfig(
