@@ -75,29 +75,30 @@ COMMON = TrainConfig(
     learning_rate=0.1,
     loss_options=("decay=0.9",),
 )
+OTHER = replace(COMMON, loss_options=())  # for losses without a decay
 RUNS = {  # what it is made of, and how many steps
     "sdgm": (COMMON, STEPS),
     "sdgm, float32": (replace(COMMON, learning_rate=0.01), STEPS),
     "batchnorm inside": (replace(COMMON, encoder="l2net", chunk_size=None, learning_rate=0.05), STEPS),
     "joint, strong, hynet": (
-        replace(COMMON, batch_size=16, joint_batchnorm=True, augmentation="strong", loss="hynet", learning_rate=0.001),
+        replace(OTHER, batch_size=16, joint_batchnorm=True, augmentation="strong", loss="hynet", learning_rate=0.001),
         4,
     ),
     "maps, orthogonality, adam": (
         replace(
-            COMMON, batch_size=16, loss="l2net", orthogonality=1.0, optimizer="adam", learning_rate=0.001,
+            OTHER, batch_size=16, loss="l2net", orthogonality=1.0, optimizer="adam", learning_rate=0.001,
             augmentation="hardnet",
         ),
         4,
     ),
     "batchnorm inside, maps, joint": (
         replace(
-            COMMON, batch_size=16, encoder="l2net", chunk_size=None, loss="l2net", joint_batchnorm=True,
+            OTHER, batch_size=16, encoder="l2net", chunk_size=None, loss="l2net", joint_batchnorm=True,
             learning_rate=0.001,
         ),
         4,
     ),
-    "histogram": (replace(COMMON, batch_size=16, loss="cdf", recompute=True), 6),
+    "histogram": (replace(OTHER, batch_size=16, loss="cdf", recompute=True), 6),
 }  # fmt: skip
 
 
