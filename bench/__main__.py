@@ -6,14 +6,16 @@ from sdgmnet.cli import Command, main
 
 COMMANDS: dict[str, Command] = {
     "train": Command("bench.training:train", "Speed and memory of a training step."),
-    "loss": Command("bench.training:loss", "Speed and memory of mining and loss."),
-    "data": Command("bench.training:data", "Speed of making batches."),
+    "loss": Command("bench.training:loss", "Speed and memory of the loss and its negative mining."),
+    "data": Command("bench.training:data", "Speed of sampling training batches."),
     "infer": Command("bench.inference:infer", "Speed and memory of describing patches."),
     "match": Command("bench.matching:match", "Speed and memory of matching descriptors."),
     "images": Command("bench.matching:images", "Speed of matching two images, stage by stage."),
-    "hpatches": Command("bench.hpatches:hpatches", "Speed of HPatches' three tasks at full size."),
-    "distributed": Command("bench.distributed:distributed", "Training by one process and by two (torchrun)."),
-    "all": Command("bench.everything:main", "All but distributed, in one table."),
+    "hpatches": Command("bench.hpatches:hpatches", "Speed of the three HPatches tasks at full size."),
+    "distributed": Command(
+        "bench.distributed:distributed", "Speed of training with one process and with two (torchrun)."
+    ),
+    "all": Command("bench.everything:main", "All of these but distributed, in one table."),
 }
 
 if __name__ == "__main__":

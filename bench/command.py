@@ -21,26 +21,25 @@ Row = list[str]  # a cell per column of HEADER
 
 @dataclass(frozen=True)
 class Options:
-    """Measure SDGMNet against the plain formulation, kornia's modules, OpenCV and the machine's own matrix product.
+    """Measure the speed of this package, of other implementations and of torch's matrix product, alternating in one run.
 
-    Methods alternate within one run. Machines are noisy: read the ratios, which compare neighbouring measurements, and the
-    ranges.
+    Timings vary between runs, so compare the ratios. Options that a command does not use are ignored.
     """
 
     out: OptionalOut = None
-    """Folder for results.json and table.md."""
+    """Folder for results.json and table.md; default: only print."""
     repeats: int = 5
-    """Measurements of each method; the median counts."""
+    """Number of measurements per implementation; the table has the median."""
     pairs: int = 1024
-    """Batch size of the training step and of the loss."""
+    """train, loss, data, distributed: matching pairs per batch."""
     patches: int = 20_000
-    """Patches to describe."""
+    """infer: number of patches to describe."""
     memory_patches: int = 200_000
-    """Patches to describe while memory is measured."""
+    """infer: number of patches for the measurement of memory."""
     descriptors: int = 10_000
-    """Descriptors per side to match."""
+    """match: number of descriptors per image."""
     images: tuple[Path, ...] = ()
-    """Two images to match. Default: the stereo pair of scikit-image, enlarged to a megapixel."""
+    """images: two image files; default: the motorcycle pair of scikit-image, at one megapixel."""
     json: Flag = False
     """Print JSON instead of a table."""
 
