@@ -156,7 +156,7 @@ def draw_fig6b(curves: Mapping[str, Curve], stem: Path) -> list[Path]:
             axis.sharey(axes[0, 0])
             axis.tick_params(labelleft=False)
         handles = [
-            Line2D([], [], color=colour, linestyle=style, marker="o", label=WAY_NAMES[way])
+            Line2D([], [], color=colour, linestyle=style, marker="o", label=WAY_NAMES[way])  # type: ignore[arg-type]
             for way, colour, style in drawn
         ]
         figure.legend(handles=handles, loc="outside upper center", ncols=2)

@@ -62,7 +62,7 @@ class Table1Arguments(PlanArguments):
     methods: tuple[str, ...] = tuple(METHODS)
     """Methods to train and compare."""
     preset: Presets = "table"
-    """native: each paper's settings. sdgm: SDGMNet's, other loss. table: sdgm for HardNet+FRN and HyNet, native for the others."""
+    """native: each paper's settings. sdgm: SDGMNet's, other loss. table: sdgm for HardNet+FRN and HyNet, native for others."""
     seeds: int = 1
     """Number of seeds per method and training group."""
     best_seeds: int = 2
