@@ -1,4 +1,4 @@
-"""Images and features for the tests of this folder."""
+"""Images, keypoints and features for the tests of this folder."""
 
 from pathlib import Path
 
@@ -18,10 +18,40 @@ def noise_image(width: int = 400, height: int = 360, seed: int = 0) -> np.ndarra
     return np.clip(128 + 45 * total / total.std(), 0, 255).astype(np.uint8)
 
 
+def write_image(path: Path, pixels: np.ndarray) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(cv2.imencode(path.suffix, pixels)[1].tobytes())
+    return path
+
+
+def blob_image(centre: np.ndarray, size: float, height: float, base: float) -> np.ndarray:
+    """A Gaussian blob of standard deviation `size`: (170, 180) uint8."""
+    y, x = np.mgrid[:170, :180]
+    blob = base + height * np.exp(-((x - centre[0]) ** 2 + (y - centre[1]) ** 2) / (2 * size**2))
+    return blob.round().clip(0, 255).astype(np.uint8)
+
+
+def keypoints_at(xy: object, sigma: object = 1.0, angle: object = 0.0) -> Keypoints:
+    """One or many; sigma and angle of all, or of each. Responses are 1."""
+    rows = np.array(xy, dtype=np.float64).reshape(-1, 2)
+    columns = (np.broadcast_to(np.asarray(one, dtype=np.float64), len(rows)).copy() for one in (sigma, angle, 1.0))
+    return Keypoints(rows, *columns)
+
+
+def random_keypoints(count: int, low: object, high: object, sigma: tuple[float, float], seed: int = 0) -> Keypoints:
+    rng = np.random.default_rng(seed)
+    return keypoints_at(rng.uniform(low, high, (count, 2)), rng.uniform(*sigma, count), rng.uniform(-7, 7, count))
+
+
+def unit_rows(count: int, size: int, seed: int) -> np.ndarray:
+    rows = np.random.default_rng(seed).normal(size=(count, size))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
 def some_features(count: int, seed: int = 0) -> Features:
     rng = np.random.default_rng(seed)
-    xy, sigma = rng.uniform(0, 100, (count, 2)), rng.uniform(1, 9, count)
-    points = Keypoints(xy, sigma, rng.uniform(0, 6, count), rng.uniform(0, 1, count))
+    points = keypoints_at(rng.uniform(0, 100, (count, 2)), rng.uniform(1, 9, count), rng.uniform(0, 6, count))
+    points = points._replace(response=rng.uniform(0, 1, count))
     return Features(points, rng.normal(size=(count, 128)).astype(np.float32), (640, 480))
 
 
