@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import cv2
 import kornia.feature
 import numpy as np
 import pytest
@@ -16,26 +15,13 @@ from sdgmnet.errors import InputError
 from sdgmnet.export import export_onnx
 from sdgmnet.features.h5 import read_features
 from sdgmnet.features.sift import rootsift, sift
-from tests.features.samples import noise_image
+from tests.features.samples import noise_image, write_image
 
 
 @pytest.fixture(scope="module")
 def encoder() -> SDGMNet:
     torch.manual_seed(0)
     return SDGMNet().eval()
-
-
-@pytest.fixture
-def run(tmp_path: Path, encoder: SDGMNet) -> Path:
-    save_encoder(encoder, tmp_path / "one" / "best.safetensors", {"trained_on": ["liberty", "demo-train"]})
-    return tmp_path / "one"
-
-
-@pytest.fixture(scope="module")
-def onnx(tmp_path_factory: pytest.TempPathFactory, encoder: SDGMNet) -> Path:
-    path = tmp_path_factory.mktemp("onnx") / "mine.onnx"
-    export_onnx(encoder, path)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +47,13 @@ def test_names_and_labels(text: str, label: str, expected: object) -> None:
 
 
 def test_weights_by_file_and_by_folder(
-    run: Path, encoder: SDGMNet, patches: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, encoder: SDGMNet, patches: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for text, label in (
-        (run / "best.safetensors", "best"),
-        (run, "one"),
-        (f"m=0.5={run}", "m=0.5"),
-        (f"{run}/", "one"),
-    ):
-        descriptor = load_descriptor(str(text))
+    run = tmp_path / "one"
+    save_encoder(encoder, run / "best.safetensors", {"trained_on": ["liberty", "demo-train"]})
+    labels = {f"{run / 'best.safetensors'}": "best", f"{run}": "one", f"m=0.5={run}": "m=0.5", f"{run}/": "one"}
+    for text, label in labels.items():
+        descriptor = load_descriptor(text)
         assert (descriptor.label, descriptor.trained_on) == (label, ("liberty", "demo-train"))
         assert np.array_equal(descriptor.describe(patches), describe_patches(encoder, patches))
     save_encoder(encoder, run / "bare.safetensors", {})
@@ -91,11 +75,12 @@ def test_weights_of_other_encoders(kind: type[Encoder], tmp_path: Path, patches:
     assert np.abs(np.linalg.norm(described, axis=1) - 1).max() < 1e-5 or kind is TFeat
 
 
-@pytest.mark.parametrize("side", [64, 65])
-def test_onnx(onnx: Path, encoder: SDGMNet, side: int) -> None:
-    descriptor = load_descriptor(str(onnx))
-    patches = np.random.default_rng(1).integers(256, size=(5, side, side), dtype=np.uint8)
-    np.testing.assert_allclose(descriptor.describe(patches), describe_patches(encoder, patches), atol=1e-4)
+def test_onnx(tmp_path: Path, encoder: SDGMNet) -> None:
+    export_onnx(encoder, tmp_path / "mine.onnx")
+    descriptor = load_descriptor(str(tmp_path / "mine.onnx"))
+    for side in (64, 65):
+        patches = np.random.default_rng(1).integers(256, size=(5, side, side), dtype=np.uint8)
+        np.testing.assert_allclose(descriptor.describe(patches), describe_patches(encoder, patches), atol=1e-4)
     assert descriptor.label == "mine" and descriptor.fingerprint.startswith("mine.onnx ")
     with pytest.raises(InputError, match="50, 50"):
         descriptor.describe(np.zeros((2, 50, 50), dtype=np.uint8))
@@ -158,6 +143,6 @@ def test_a_new_descriptor_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path:
     descriptor = load_descriptor("mine=pixels:8")
     assert (descriptor.label, descriptor.fingerprint) == ("mine", "pixels:8")
     assert "pixels:SIDE" in accepted_forms()
-    cv2.imwrite(str(tmp_path / "a.png"), noise_image())
-    assert main(["describe", str(tmp_path / "a.png"), "-o", str(tmp_path / "a.h5"), "--descriptor", "pixels:8"]) == 0
+    path = write_image(tmp_path / "a.png", noise_image())
+    assert main(["describe", str(path), "-o", str(tmp_path / "a.h5"), "--descriptor", "pixels:8"]) == 0
     assert read_features(tmp_path / "a.h5", "a.png").descriptors.shape[1] == 8

@@ -13,9 +13,6 @@ from sdgmnet.cli import main
 from sdgmnet.encoders import ENCODERS, SDGMNet, save_encoder
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
-with_onnx = pytest.mark.skipif(
-    not all(find_spec(name) for name in NEEDED), reason="onnx is not installed: pip install 'sdgmnet[onnx]'"
-)
 
 
 @pytest.fixture(scope="module")
@@ -35,55 +32,46 @@ def weights(tmp_path_factory: pytest.TempPathFactory, encoder: SDGMNet) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def model(weights: Path) -> Path:
-    """Made once, by the command: it takes half a minute."""
-    path = weights.parent / "out" / "model.onnx"
-    assert main(["export", "onnx", str(weights), "-o", str(path)]) == 0
-    return path
-
-
-@with_onnx
-@pytest.mark.parametrize("batch", [1, 3, 64, 0])
-def test_any_batch_gives_the_encoders_descriptors(model: Path, encoder: SDGMNet, batch: int) -> None:
+@pytest.mark.skipif(not all(map(find_spec, NEEDED)), reason="onnx is not installed: pip install 'sdgmnet[onnx]'")
+def test_the_exported_file_alone_gives_the_encoders_descriptors(weights: Path, encoder: SDGMNet) -> None:
+    """One test: export takes half a minute."""
+    import onnx
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    patches = torch.rand(batch, 1, 32, 32, generator=torch.Generator().manual_seed(batch))
-    (descriptors,) = session.run(["descriptors"], {"patches": patches.numpy()})
-    assert descriptors.shape == (batch, 128) and descriptors.dtype == np.float32
-    with torch.inference_mode():
-        np.testing.assert_allclose(descriptors, encoder(patches).numpy(), atol=1e-4)
-
-
-@with_onnx
-def test_the_file_is_whole_alone_and_says_where_it_comes_from(model: Path) -> None:
-    import onnx
-
-    assert [path.name for path in model.parent.iterdir()] == ["model.onnx"]
-    read = onnx.load(model)
-    onnx.checker.check_model(read, full_check=True)
-    card = json.loads(next(item.value for item in read.metadata_props if item.key == "card"))
+    path = weights.parent / "out" / "model.onnx"
+    assert main(["export", "onnx", str(weights), "-o", str(path)]) == 0
+    assert [one.name for one in path.parent.iterdir()] == ["model.onnx"]
+    model = onnx.load(path)
+    onnx.checker.check_model(model, full_check=True)
+    card = json.loads(next(item.value for item in model.metadata_props if item.key == "card"))
     assert card == {"encoder": "sdgmnet", "dropout": 0.3, "trained_on": ["liberty"]}
-    shape = read.graph.input[0].type.tensor_type.shape.dim
+    shape = model.graph.input[0].type.tensor_type.shape.dim
     assert [one.dim_param or one.dim_value for one in shape] == ["batch", 1, 32, 32]
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for batch in (1, 3, 64, 0):
+        patches = torch.rand(batch, 1, 32, 32, generator=torch.Generator().manual_seed(batch))
+        (descriptors,) = session.run(["descriptors"], {"patches": patches.numpy()})
+        assert descriptors.shape == (batch, 128) and descriptors.dtype == np.float32
+        with torch.inference_mode():
+            np.testing.assert_allclose(descriptors, encoder(patches).numpy(), atol=1e-4)
 
 
-def test_a_missing_package_is_said(
-    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(
+    ("source", "target", "said"),
+    [
+        ("{weights}", "model.onnx", "pip install 'sdgmnet[onnx]'"),
+        ("none.safetensors", "model.onnx", "none.safetensors"),
+        ("{weights}", "", "is a folder"),
+    ],
+)
+def test_bad_arguments_and_missing_packages_are_refused(
+    source: str, target: str, said: str,
+    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     monkeypatch.setattr(export, "find_spec", lambda name: None)
-    assert main(["export", "onnx", str(weights), "-o", str(tmp_path / "model.onnx")]) == 2
-    said = capsys.readouterr().err
-    assert "pip install 'sdgmnet[onnx]'" in said and said.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_bad_arguments_are_said(weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", "onnx", str(tmp_path / "none.safetensors"), "-o", str(tmp_path / "model.onnx")]) == 2
-    assert main(["export", "onnx", str(weights), "-o", str(tmp_path)]) == 2
-    said = capsys.readouterr().err
-    assert "does not exist" in said and "is a folder" in said
+    assert main(["export", "onnx", source.format(weights=weights), "-o", str(tmp_path / target)]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 

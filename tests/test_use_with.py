@@ -14,6 +14,7 @@ import pytest
 
 from sdgmnet.cli import main
 from sdgmnet.descriptors import describe
+from sdgmnet.features.describe import Features
 from tests.sfm.planes import write_photos
 
 PAGE = Path(__file__).parent.parent / "docs" / "guides" / "use_with.md"
@@ -64,47 +65,34 @@ def test_section_runs(title: str, folder: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(folder)
     blocks = sections()[title]
     assert blocks and all(block.language in ("python", "sh") for block in blocks)
-    CHECKS[title]([run(block) for block in blocks])
+    check(title, [run(block) for block in blocks])
 
 
-def check_opencv(left: list[dict[str, Any]]) -> None:
-    assert left[0]["inliers"].sum() > 20 and cv2.imread("matches.png").shape == (360, 960, 3)
-    assert len(left[1]["keypoints"]) == len(left[1]["descriptors"]) > 100
+def check(title: str, left: list[dict[str, Any]]) -> None:
+    """The names that the blocks of a section leave, and the files."""
+    match title:
+        case "OpenCV":
+            assert left[0]["inliers"].sum() > 20 and cv2.imread("matches.png").shape == (360, 960, 3)
+            assert len(left[1]["keypoints"]) == len(left[1]["descriptors"]) > 100
+        case "kornia":
+            assert closeness(left[0]["descriptors"][0].numpy(), describe("a.jpg", left[0]["keypoints"])) > 0.98
+        case "hloc":
+            assert left[1]["name"] == "00.png" and Path("matches.h5").exists()
+        case "COLMAP":
+            assert len(left[0]["inliers"]) > 2 and max(left[0]["inliers"].values()) > 30
+            for name, features in left[0]["photos"].items():
+                np.testing.assert_allclose(left[0]["keypoints"][name].xy, features.keypoints.xy, atol=1e-4)
+            assert Path("model/0/images.bin").exists()
+        case "ONNX":
+            assert closeness(left[1]["descriptors"], describe("a.jpg", limit=500)) > 0.98
+        case "Large collections":
+            assert left[0]["small_a"].shape == (300, 128) and left[0]["tiny_a"].shape == (300, 64)
+            assert left[0]["tiny_a"].dtype == np.uint8 and len(left[0]["found"].pairs) > 20
+        case _:
+            raise KeyError(title)
 
 
-def check_kornia(left: list[dict[str, Any]]) -> None:
-    ours = describe("a.jpg", left[0]["keypoints"]).descriptors
-    assert np.median((left[0]["descriptors"][0].numpy() * ours).sum(axis=1)) > 0.98  # noise to the last pixel
-
-
-def check_hloc(left: list[dict[str, Any]]) -> None:
-    assert left[1]["name"] == "00.png" and Path("matches.h5").exists()
-
-
-def check_colmap(left: list[dict[str, Any]]) -> None:
-    assert len(left[0]["inliers"]) > 2 and max(left[0]["inliers"].values()) > 30
-    for name, features in left[0]["photos"].items():
-        np.testing.assert_allclose(left[0]["keypoints"][name].xy, features.keypoints.xy, atol=1e-4)
-    assert Path("model/0/images.bin").exists()
-
-
-def check_onnx(left: list[dict[str, Any]]) -> None:
-    descriptors = left[1]["descriptors"]
-    ours = describe("a.jpg", limit=500).descriptors
-    assert descriptors.shape == ours.shape
-    assert np.median((descriptors * ours).sum(axis=1)) > 0.98
-
-
-def check_compact(left: list[dict[str, Any]]) -> None:
-    assert left[0]["small_a"].shape == (300, 128) and left[0]["tiny_a"].shape == (300, 64)
-    assert left[0]["tiny_a"].dtype == np.uint8 and len(left[0]["found"].pairs) > 20
-
-
-CHECKS = {
-    "OpenCV": check_opencv,
-    "kornia": check_kornia,
-    "hloc": check_hloc,
-    "COLMAP": check_colmap,
-    "ONNX": check_onnx,
-    "Large collections": check_compact,
-}
+def closeness(descriptors: np.ndarray, features: Features) -> float:
+    """The median cosine."""
+    assert descriptors.shape == features.descriptors.shape
+    return float(np.median((descriptors * features.descriptors).sum(axis=1)))

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 
@@ -11,22 +10,19 @@ from sdgmnet.errors import InputError
 from sdgmnet.features.collection import DescribeOptions, MatchOptions, describe_images, find_images, match_pairs
 from sdgmnet.features.describe import StageTimer, describe_image, rescale
 from sdgmnet.features.h5 import read_features, read_matches
-from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.match import match
-from tests.features.samples import noise_image
+from tests.features.samples import blob_image, keypoints_at, noise_image, write_image
 
 
 def test_keypoints_of_a_resized_image_are_in_pixels_of_the_original() -> None:
     """The image's corners stay its corners, with pixel centres at integers; a blob is where it was."""
-    corners = Keypoints(np.array([[-0.5, -0.5], [299.5, 199.5]]), np.ones(2), np.zeros(2), np.ones(2))
-    moved = rescale(corners, (300, 200), (150, 100))
+    moved = rescale(keypoints_at([[-0.5, -0.5], [299.5, 199.5]]), (300, 200), (150, 100))
     np.testing.assert_allclose(moved.xy, [[-0.5, -0.5], [149.5, 99.5]])
     np.testing.assert_allclose(moved.sigma, 0.5)
-    y, x = np.mgrid[:200, :300]
-    blob = (255 * np.exp(-((x - 200.25) ** 2 + (y - 90.75) ** 2) / (2 * 12**2))).astype(np.uint8)
-    for size in (300, 150):
-        found = describe(blob, descriptor="rootsift", size=size, limit=1).keypoints
-        np.testing.assert_allclose(found.xy[0], [200.25, 90.75], atol=0.15)
+    centre = np.array([100.25, 90.75])
+    for size in (180, 90):
+        found = describe(blob_image(centre, 12, 255, 0), descriptor="rootsift", size=size, limit=1).keypoints
+        np.testing.assert_allclose(found.xy[0], centre, atol=0.15)
         np.testing.assert_allclose(found.sigma[0], 12, rtol=0.15)
 
 
@@ -40,7 +36,7 @@ def test_a_timer_gets_every_stage_and_changes_nothing(spec: str, stages: set[str
 
 def test_a_collection_from_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(2):
-        cv2.imwrite(str(tmp_path / f"{number}.png"), noise_image()[:, 40 * number : 40 * number + 300])
+        write_image(tmp_path / f"{number}.png", noise_image()[:, 40 * number : 40 * number + 300])
     (tmp_path / "broken.png").write_text("text")
     features, matches, skipped = tmp_path / "f.h5", tmp_path / "m.h5", []
     images, descriptor = find_images([tmp_path]), load_descriptor("rootsift")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sdgmnet.features.geometry import map_keypoints, map_points
-from sdgmnet.features.keypoints import Keypoints
+from tests.features.samples import random_keypoints
 
 HOMOGRAPHY = np.array([[0.9, 0.2, 15.0], [-0.3, 1.1, 40.0], [4e-4, -2e-4, 1.0]])
 
@@ -18,7 +18,7 @@ def through(x: float, y: float) -> np.ndarray:
 
 def test_keypoints_follow_the_numeric_derivative() -> None:
     rng, step = np.random.default_rng(0), 1e-4
-    keypoints = Keypoints(rng.uniform(0, 400, (40, 2)), rng.uniform(1, 6, 40), rng.uniform(-3, 6, 40), rng.random(40))
+    keypoints = random_keypoints(40, 0, 400, (1, 6))._replace(response=rng.random(40))
     mapped = map_keypoints(HOMOGRAPHY, keypoints)
     for row, (x, y) in enumerate(keypoints.xy):
         along_x = (through(x + step, y) - through(x - step, y)) / (2 * step)
@@ -31,14 +31,6 @@ def test_keypoints_follow_the_numeric_derivative() -> None:
         turn = mapped.angle[row] - math.atan2(ahead[1], ahead[0])
         assert math.remainder(turn, 2 * math.pi) == pytest.approx(0, abs=1e-5)
     assert np.array_equal(mapped.response, keypoints.response)
-
-
-def test_a_quarter_turn_clockwise_and_a_doubling() -> None:
-    """(x, y) -> (-y, x) on the screen, twice as large."""
-    keypoints = Keypoints(np.array([[3.0, 5.0]]), np.array([2.0]), np.array([0.25]), np.ones(1))
-    mapped = map_keypoints(np.array([[0.0, -2.0, 10.0], [2.0, 0.0, 20.0], [0.0, 0.0, 1.0]]), keypoints)
-    assert mapped.xy[0].tolist() == pytest.approx([0.0, 26.0])
-    assert (mapped.sigma[0], mapped.angle[0]) == pytest.approx((4.0, 0.25 + np.pi / 2))
 
 
 def test_points_at_infinity_stay_finite() -> None:

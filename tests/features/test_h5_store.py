@@ -26,12 +26,12 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def merge_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(h5_store, "MERGE_SECONDS", 0.0)
-    monkeypatch.setattr(h5_store, "MERGE_FACTOR", 0.0)
+    for name in ("MERGE_SECONDS", "MERGE_FACTOR"):
+        monkeypatch.setattr(h5_store, name, 0.0)
 
 
 def test_a_group_is_replaced_without_a_hole(path: Path) -> None:
-    sizes = []
+    sizes: list[int] = []
     for turn in range(3):
         with open_store(path, "features") as store:
             for name in ("x/a.png", "x/b.png"):
@@ -101,23 +101,15 @@ def test_a_full_disk_is_seen_before_anything_is_written(path: Path, monkeypatch:
     assert sorted(names_in(path)) == ["1.jpg", "2.jpg"]  # it waited next to the file
 
 
-def test_no_groups_make_no_file(path: Path) -> None:
-    with open_store(path, "features"):
+def test_an_error_keeps_what_was_added_by_one_process_at_a_time(path: Path) -> None:
+    with open_store(path, "features"), pytest.raises(InputError, match="features.h5"), open_store(path, "features"):
         pass
-    assert not any(path.parent.iterdir())
-
-
-def test_an_error_keeps_what_was_added(path: Path) -> None:
+    assert not any(path.parent.iterdir())  # no groups, no file
     with pytest.raises(KeyError), open_store(path, "features", pause=1000) as store:
         store.add("a", SMALL)
         store.add("b", SMALL)
         raise KeyError("b")
     assert sorted(names_in(path)) == ["a", "b"]
-
-
-def test_one_process_at_a_time(path: Path) -> None:
-    with open_store(path, "features"), pytest.raises(InputError, match="features.h5"), open_store(path, "features"):
-        pass
 
 
 def write_many(path: Path, pause: float, total: int, told: int) -> None:
@@ -165,9 +157,7 @@ def test_killed_at_any_moment_it_is_valid_and_continued(path: Path, pause: float
         assert len(kept) >= held + (0 if pause else added)
         held = len(kept)
         in_the_middle += held < total
-    assert in_the_middle >= 3
-    assert code == 0
-    assert len(found) == total
+    assert in_the_middle >= 3 and code == 0 and len(found) == total
     assert [one.name for one in path.parent.iterdir()] == ["features.h5"]
 
 

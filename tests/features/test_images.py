@@ -54,7 +54,9 @@ def test_sixteen_bits_are_read_by_those_in_use(tmp_path: Path, shift: int) -> No
     np.testing.assert_array_equal(read_gray(write_image(tmp_path / "deep.png", gray.astype(np.uint16) << shift)), gray)
 
 
-STORED: list[Callable[[np.ndarray], np.ndarray]] = [  # pixels in the file, which EXIF orientation 1, 2 ... turns upright
+STORED: list[
+    Callable[[np.ndarray], np.ndarray]
+] = [  # pixels in the file, which EXIF orientation 1, 2 ... turns upright
     lambda upright: upright,
     lambda upright: upright[:, ::-1],
     lambda upright: upright[::-1, ::-1],

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,11 +21,8 @@ def test_text_npz_and_h5_give_the_same(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found.sigma, [3, 6])
         np.testing.assert_allclose(found.angle, [np.pi / 2, -np.pi / 4])
         np.testing.assert_array_equal(found.response, 1)
-    with pytest.raises(InputError, match="no keypoints of b.jpg"):
+    with pytest.raises(InputError, match="points.h5 has no keypoints of b.jpg"):
         read_keypoints(tmp_path / "points.h5", "b.jpg")
-
-
-def test_no_keypoints_are_none(tmp_path: Path) -> None:
     (tmp_path / "points.txt").write_text("# nothing here\n")
     assert len(read_keypoints(tmp_path / "points.txt", "").xy) == 0
 
@@ -32,33 +30,39 @@ def test_no_keypoints_are_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("1 2\n", "has 2 columns"),
-        ("1 2 3 4 5 6\n", "has 6 columns"),
+        ("1 2\n", "2 columns"),
+        ("1 2 3 4 5 6\n", "6 columns"),
         ("1 2 3\n1 2\n", "not a table"),
         ("one two three\n", "not a table"),
         ("1 2 0\n", "not positive"),
         ("1 nan 3\n", "not finite"),
     ],
 )
-def test_what_is_wrong_with_a_table_is_said(tmp_path: Path, text: str, said: str) -> None:
+def test_bad_tables_are_refused(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "points.txt").write_text(text)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=f"points.txt .*{said}"):
         read_keypoints(tmp_path / "points.txt", "a.jpg")
 
 
-def test_what_is_wrong_with_an_npz_file_is_said(tmp_path: Path) -> None:
-    (tmp_path / "bad.npz").write_text("no archive")
-    with pytest.raises(InputError, match="not a valid npz file"):
-        read_keypoints(tmp_path / "bad.npz", "")
-    np.save(tmp_path / "array.npy", np.zeros((3, 2)))
-    (tmp_path / "array.npy").rename(tmp_path / "bad.npz")
-    with pytest.raises(InputError, match="not a valid npz file"):
-        read_keypoints(tmp_path / "bad.npz", "")
-    with pytest.raises(InputError, match="does not exist"):
-        read_keypoints(tmp_path / "none.npz", "")
-    np.savez(tmp_path / "without.npz", keypoints=np.zeros((3, 2)))
-    with pytest.raises(InputError, match="keypoints .N, 2. and scales"):
-        read_keypoints(tmp_path / "without.npz", "")
-    np.savez(tmp_path / "uneven.npz", keypoints=np.zeros((3, 2)), scales=np.ones(2))
-    with pytest.raises(InputError, match="all of them numbers"):
-        read_keypoints(tmp_path / "uneven.npz", "")
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        b"not an archive",
+        np.zeros((3, 2)),
+        {"keypoints": np.zeros((3, 2))},
+        {"keypoints": np.zeros((3, 2)), "scales": np.ones(2)},
+    ],
+    ids=["missing", "bytes", "npy", "no scales", "uneven"],
+)
+def test_bad_npz_files_are_named(tmp_path: Path, content: Any) -> None:
+    path = tmp_path / "bad.npz"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif isinstance(content, np.ndarray):
+        with path.open("wb") as file:
+            np.save(file, content)
+    elif content:
+        np.savez(path, **content)
+    with pytest.raises(InputError, match="bad.npz"):
+        read_keypoints(path, "")

@@ -30,11 +30,14 @@ def attributes(keypoints: tuple[cv2.KeyPoint, ...]) -> list[tuple]:
 
 
 def test_answers_what_sift_answers(ours: OpenCVFeatures) -> None:
-    sift = cv2.SIFT.create()
+    sift, flat = cv2.SIFT.create(), np.full((90, 80), 7, dtype=np.uint8)
     for question in ("descriptorSize", "descriptorType", "defaultNorm"):
         assert getattr(ours, question)() == getattr(sift, question)()
     assert ours.getDefaultName() == "Feature2D.encoder"
     assert not isinstance(ours, cv2.Feature2D)
+    assert (
+        ours.detectAndCompute(flat, None) == sift.detectAndCompute(flat, None) == ours.compute(flat, []) == ((), None)
+    )
 
 
 def test_detects_and_describes_as_describe_does(ours: OpenCVFeatures, image: np.ndarray) -> None:
@@ -72,25 +75,14 @@ def test_colour_is_bgr(ours: OpenCVFeatures, image: np.ndarray) -> None:
 
 def test_masks_choose_what_opencv_chooses(image: np.ndarray) -> None:
     """Its rule, written out: the pixel nearest to the keypoint decides."""
-    ours = OpenCVFeatures(ROOTSIFT)
-    mask = np.zeros_like(image)
+    ours, mask = OpenCVFeatures(ROOTSIFT), np.zeros_like(image)
     mask[100:220, 60:300] = 1
-    found = ours.detect(image, mask)
-    unmasked = ours.detect(image)
+    found, unmasked = ours.detect(image, mask), ours.detect(image)
     expected = [one for one in unmasked if mask[int(one.pt[1] + 0.5), int(one.pt[0] + 0.5)]]
-    assert 20 < len(found) < len(unmasked)
-    assert attributes(found) == attributes(tuple(expected))
+    assert 20 < len(found) < len(unmasked) and attributes(found) == attributes(tuple(expected))
     few = OpenCVFeatures(ROOTSIFT, limit=10).detect(image, mask)  # the strongest of those on the mask
     assert attributes(few) == attributes(found[:10])
     assert ours.detectAndCompute(image, np.zeros_like(image)) == ((), None)
-    with pytest.raises(InputError, match="mask"):
-        ours.detect(image, mask[:50])
-
-
-def test_nothing_found_is_what_opencv_gives(ours: OpenCVFeatures) -> None:
-    flat = np.full((90, 80), 7, dtype=np.uint8)
-    assert ours.detectAndCompute(flat, None) == cv2.SIFT.create().detectAndCompute(flat, None) == ((), None)
-    assert ours.compute(flat, []) == ((), None)
 
 
 def test_opencvs_matchers_and_drawing_take_it(image: np.ndarray) -> None:
@@ -106,26 +98,23 @@ def test_opencvs_matchers_and_drawing_take_it(image: np.ndarray) -> None:
     corners = np.array([[[100.0, 100]], [[300, 100]], [[300, 260]], [[100, 260]]])
     error = cv2.perspectiveTransform(corners, found) - cv2.perspectiveTransform(corners, move)
     assert np.abs(error).max() < 1
-    approximate = cv2.FlannBasedMatcher({"algorithm": 1, "trees": 4}, {"checks": 64}).knnMatch(a, b, k=2)
-    assert len(approximate) == len(a)
-    drawn = cv2.drawMatches(image, first, turned, second, matches[:20], None)
-    assert drawn.shape == (360, 800, 3)
+    assert len(cv2.FlannBasedMatcher({"algorithm": 1, "trees": 4}, {"checks": 64}).knnMatch(a, b, k=2)) == len(a)
+    assert cv2.drawMatches(image, first, turned, second, matches[:20], None).shape == (360, 800, 3)
 
 
 def test_upright(image: np.ndarray) -> None:
-    ours = OpenCVFeatures(ROOTSIFT, limit=20, upright=True)
-    keypoints, descriptors = ours.detectAndCompute(image)
-    assert {one.angle for one in keypoints} == {0.0}
-    assert len({(one.pt, one.size) for one in keypoints}) == 20
-    np.testing.assert_allclose(
-        descriptors, describe(image, descriptor="rootsift", limit=20, upright=True).descriptors, atol=1e-5
-    )
+    keypoints, descriptors = OpenCVFeatures(ROOTSIFT, limit=20, upright=True).detectAndCompute(image)
+    assert {one.angle for one in keypoints} == {0.0} and len({(one.pt, one.size) for one in keypoints}) == 20
+    expected = describe(image, descriptor="rootsift", limit=20, upright=True)
+    np.testing.assert_allclose(descriptors, expected.descriptors, atol=1e-5)
 
 
-def test_bad_input_is_said(ours: OpenCVFeatures, image: np.ndarray) -> None:
-    with pytest.raises(InputError, match="keypoint 1"):
-        ours.compute(image, [cv2.KeyPoint(5, 5, 3), cv2.KeyPoint(5, 5, 0)])
-    with pytest.raises(InputError, match="compute"):
-        ours.detectAndCompute(image, None, None, True)
-    with pytest.raises(InputError, match="5, 5, 2"):
-        ours.detect(np.zeros((5, 5, 2), dtype=np.uint8))
+def test_bad_input_is_refused(ours: OpenCVFeatures, image: np.ndarray) -> None:
+    for call, said in (
+        (lambda: ours.compute(image, [cv2.KeyPoint(5, 5, 3), cv2.KeyPoint(5, 5, 0)]), "keypoint 1"),
+        (lambda: ours.detectAndCompute(image, None, None, True), "compute"),
+        (lambda: ours.detect(np.zeros((5, 5, 2), dtype=np.uint8)), "5, 5, 2"),
+        (lambda: ours.detect(image, image[:50]), "mask"),
+    ):
+        with pytest.raises(InputError, match=said):
+            call()

@@ -199,7 +199,8 @@ def measured_shift(left: np.ndarray, right: np.ndarray, points: Keypoints) -> np
     One shift for all, by least squares on the gradient (Lucas and Kanade).
     """
     first, second = (
-        np.array([cv2.GaussianBlur(one.astype(np.float64), (0, 0), 1.5) for one in patches]) for patches in (left, right)
+        np.array([cv2.GaussianBlur(one.astype(np.float64), (0, 0), 1.5) for one in patches])
+        for patches in (left, right)
     )
     down, across = np.gradient((first + second) / 2, axis=(1, 2))
     cell = points.sigma[:, None, None] * 12 / 64  # width in pixels
@@ -209,7 +210,7 @@ def measured_shift(left: np.ndarray, right: np.ndarray, points: Keypoints) -> np
 
 def test_the_measure_sees_a_tenth_of_a_pixel(image: np.ndarray, found: Keypoints) -> None:
     points = found.select(np.flatnonzero(inside(found, WIDTH, HEIGHT))[:100])._replace(angle=np.zeros(100))
-    shifted = points._replace(xy=points.xy + [0.5, -0.1])
+    shifted = points._replace(xy=points.xy + np.array([0.5, -0.1]))
     shift = measured_shift(cut_patches(image, points), cut_patches(image, shifted), points)
     np.testing.assert_allclose(shift, [0.5, -0.1], atol=0.02)
 
@@ -257,7 +258,9 @@ def test_opencv_and_colmap_read_the_same_patch(image: np.ndarray, found: Keypoin
     opencvs = np.array([read_as_opencv(image, one) for one in to_opencv(points)])
     colmaps = np.array([read_as_colmap(image, row) for row in to_colmap(points)])
     for theirs in (opencvs, colmaps):
-        assert np.abs(theirs.astype(int) - ours).mean(axis=(1, 2)).max() < 1  # gray levels; cells are read to 1/32 pixel
+        assert (
+            np.abs(theirs.astype(int) - ours).mean(axis=(1, 2)).max() < 1
+        )  # gray levels; cells are read to 1/32 pixel
         assert np.abs(measured_shift(theirs, ours, points)).max() < 0.02
 
 
