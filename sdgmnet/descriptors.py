@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -87,26 +86,19 @@ def load_kornia(spec: str) -> Descriptor:
         module = getattr(kornia.feature, name)(pretrained=not path).eval()
         if path:
             require_bounded_zip(path)
-            module.load_state_dict(_state_dict(torch.load(path, map_location="cpu", weights_only=True)))
+            content = torch.load(path, map_location="cpu", weights_only=True)  # the weights, or they under "state_dict"
+            module.load_state_dict(content.get("state_dict", content) if isinstance(content, dict) else content)
         if not all(torch.isfinite(tensor).all() for tensor in module.state_dict().values()):
             raise ValueError("some weights are NaN or infinite")
     except Exception as error:  # no network, a broken pickle, other weights: each fails in its own way
-        place = f"{path}: " if path else ""
-        reason = reason_of(error)
-        raise InputError(
-            f"{place}kornia's {name} cannot be loaded ({reason}): give its weights as kornia:{name}:FILE."
-        ) from error
+        reason = f"{path}: {reason_of(error)}" if path else reason_of(error)
+        raise InputError(f"kornia:{name} cannot be loaded ({reason}): give weights, kornia:{name}:FILE.") from error
 
     def describe(pixels: Tensor) -> np.ndarray:
         with torch.inference_mode():
             return module(pixels).numpy()
 
     return Descriptor(f"kornia {name}", in_chunks(describe, 32))
-
-
-def _state_dict(content: Any) -> Any:
-    """Published files hold the weights alone, or under "state_dict"."""
-    return content.get("state_dict", content) if isinstance(content, dict) else content
 
 
 def in_chunks(describe: Callable[[Tensor], np.ndarray], side: int) -> DescribeFn:
@@ -116,10 +108,8 @@ def in_chunks(describe: Callable[[Tensor], np.ndarray], side: int) -> DescribeFn
         if patches.ndim != 3 or patches.shape[1:] not in {(s, s) for s in (side, 2 * side, 2 * side + 1)}:
             sides = f"{side}, {2 * side} or {2 * side + 1}"
             raise InputError(f"patches must be (N, S, S) with S {sides}, not {patches.shape}.")
-        parts = [
-            describe(prepare(torch.from_numpy(np.array(patches[start : start + CHUNK])), side))
-            for start in range(0, len(patches), CHUNK)
-        ]
+        chunks = (np.array(patches[start : start + CHUNK]) for start in range(0, len(patches), CHUNK))
+        parts = [describe(prepare(torch.from_numpy(chunk), side)) for chunk in chunks]
         return np.concatenate(parts).astype(np.float32) if parts else np.zeros((0, 128), dtype=np.float32)
 
     return describe_patches
@@ -159,9 +149,7 @@ def load_descriptor(descriptor: "DescriptorLike") -> Descriptor:
     label, spec = split_label(descriptor)
     form = form_of(spec)
     if form is None:
-        raise InputError(
-            f"{descriptor!r} is not a descriptor: give {accepted_forms()}, with an optional label, as in mine=runs/one."
-        )
+        raise InputError(f"{descriptor!r} is not a descriptor: give {accepted_forms()}; with a label, mine=runs/one.")
     load = DESCRIPTORS.get(form, load_weights)
     loaded = load(spec.partition(":")[2] if ":" in form else spec)
     return loaded._replace(label=label or loaded.label, fingerprint=descriptor_fingerprint(spec))
@@ -245,6 +233,5 @@ def describe(
         size: the longest side; larger images are resized for detection and description. None keeps the size. Keypoints are
             always in pixels of the original image.
     """
-    return describe_image(
-        image, keypoints, descriptor=load_descriptor(descriptor), limit=limit, upright=upright, size=size
-    )
+    loaded = load_descriptor(descriptor)
+    return describe_image(image, keypoints, descriptor=loaded, limit=limit, upright=upright, size=size)

@@ -12,7 +12,7 @@ from sdgmnet.descriptors import accepted_forms, load_descriptor
 from sdgmnet.distributed import World, open_world
 from sdgmnet.errors import InputError
 from sdgmnet.features.collection import DescribeOptions, describe_images, find_images
-from sdgmnet.features.describe import LONGEST_SIDE
+from sdgmnet.features.describe import LONGEST_SIDE, Descriptor
 from sdgmnet.features.npy import describe_into_npy
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import Flag, OnProgress, Out, progress_bars
@@ -68,25 +68,20 @@ def main(words: list[str]) -> None:
 
 
 def describe_all(arguments: DescribeArguments, world: World, on_progress: OnProgress) -> str:
-    options, images = world.on_all_ranks(lambda: check(arguments))
-    outcome = describe_images(
+    def inputs() -> tuple[dict[str, Path], Descriptor, DescribeOptions]:
+        if arguments.keypoints is not None and arguments.limit is not None:
+            raise InputError("--limit applies to detected keypoints: with --keypoints all of them are described.")
+        options = DescribeOptions(arguments.limit, arguments.upright, arguments.as_stored, arguments.size)
+        return find_images(arguments.images), load_descriptor(arguments.descriptor), options
+
+    return describe_images(
         arguments.out,
-        images,
-        world.on_all_ranks(lambda: load_descriptor(arguments.descriptor)),
-        options,
+        *world.on_all_ranks(inputs),
         keypoints=arguments.keypoints,
         overwrite=arguments.overwrite,
         world=world,
         on_progress=on_progress,
-    )
-    return outcome.summary
-
-
-def check(arguments: DescribeArguments) -> tuple[DescribeOptions, dict[str, Path]]:
-    if arguments.keypoints is not None and arguments.limit is not None:
-        raise InputError("--limit applies to detected keypoints: with --keypoints all of them are described.")
-    options = DescribeOptions(arguments.limit, arguments.upright, arguments.as_stored, arguments.size)
-    return options, find_images(arguments.images)
+    ).summary
 
 
 def describe_patchset(arguments: DescribeArguments, world: World, on_progress: OnProgress) -> str:

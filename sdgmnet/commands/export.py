@@ -1,7 +1,6 @@
 """`sdgmnet export ...`."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import tyro
 
@@ -66,25 +65,20 @@ def weights(words: list[str]) -> None:
     arguments = tyro.cli(WeightsArguments, prog="sdgmnet export weights", args=words)
     from sdgmnet.encoders import load_encoder, save_encoder
     from sdgmnet.export import halved
+    from sdgmnet.pretrained import find_weights
 
-    require_safe_target(arguments.weights, arguments.out)
+    out = arguments.out
+    if out.exists() and out.resolve() == find_weights(arguments.weights).resolve():
+        raise InputError(f"{out} is the file to export: choose another -o.")
+    if out.is_dir() and (out / "log.jsonl").exists():
+        raise InputError(f"{out} is the folder of a training run: choose another -o.")
     encoder, card = load_encoder(arguments.weights)
     if not arguments.full:
         encoder = halved(encoder)
     if arguments.note is not None:
         card = {**card, "note": arguments.note}
-    if arguments.out.suffix == ".safetensors":
-        save_encoder(encoder, arguments.out, card)
+    if out.suffix == ".safetensors":
+        save_encoder(encoder, out, card)
     else:
-        encoder.save_pretrained(arguments.out, card)
-    print(f"Written to {arguments.out}.")
-
-
-def require_safe_target(weights: str, out: Path) -> None:
-    """Neither the weights themselves nor the folder of a training run is overwritten."""
-    from sdgmnet.pretrained import find_weights
-
-    if out.exists() and out.resolve() == find_weights(weights).resolve():
-        raise InputError(f"{out} is the file to export: choose another -o.")
-    if out.is_dir() and (out / "log.jsonl").exists():
-        raise InputError(f"{out} is the folder of a training run: choose another -o.")
+        encoder.save_pretrained(out, card)
+    print(f"Written to {out}.")

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
@@ -14,17 +14,17 @@ from sdgmnet.features.collection import (
     DescribeOptions,
     MatchOptions,
     complete_features,
+    describe_file,
     find_images,
     match_pairs,
     require_distinct_names,
-    verify_matches,
 )
-from sdgmnet.features.describe import LONGEST_SIDE, Features, StageTimer, describe_image
+from sdgmnet.features.describe import LONGEST_SIDE, StageTimer
 from sdgmnet.features.draw import draw_matches
-from sdgmnet.features.images import plain_name, read_color, read_gray
-from sdgmnet.features.match import Matches, match
+from sdgmnet.features.images import plain_name, read_color
+from sdgmnet.features.match import match
 from sdgmnet.features.pairs import read_pairs, write_pairs
-from sdgmnet.features.verify import Verified
+from sdgmnet.features.verify import Model, verify
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import Flag, OptionalOut, print_table, progress_bars
 
@@ -53,7 +53,7 @@ class MatchArguments:
     """Keep only mutual nearest neighbours."""
     ratio: float | None = None
     """Ratio test: maximum distance to the nearest neighbour over that to the second nearest, such as 0.8; default: no test."""
-    verify: Literal["none", "homography", "fundamental"] = "none"
+    verify: Model = "none"
     """Keep only inliers of a homography (planar scene, rotating camera) or a fundamental matrix (any scene)."""
     tolerance: float | None = None
     """Inlier threshold of --verify in pixels; default: 3 for homographies, 1.5 for fundamental matrices."""
@@ -105,28 +105,26 @@ def match_two(arguments: MatchArguments, describing: DescribeOptions, options: M
     timer = StageTimer()
     with timer("loading the descriptor"):
         descriptor = load_descriptor(arguments.descriptor or ALIAS)
-
-    def describe(path: Path) -> Features:
-        with timer("reading"):
-            gray = read_gray(path, exif_orientation=not describing.as_stored)
-        limit, upright, size = describing.limit, describing.upright, describing.size
-        return describe_image(gray, descriptor=descriptor, limit=limit, upright=upright, size=size, timer=timer)
-
-    first, second = (describe(path) for path in arguments.images)
+    first, second = (describe_file(path, descriptor, describing, timer=timer) for path in arguments.images)
     with timer("matching"):
         matches = match(first, second, mutual=options.mutual, ratio=options.ratio)
     with timer("verifying"):
-        verified = verify_matches(first, second, matches, options)
-    if arguments.out is not None:
-        with timer("drawing"):
-            draw(arguments, arguments.out, (first, second), matches, verified)
+        verified = verify(first, second, matches, options.verify, options.tolerance)
     counts = {
         "keypoints in the first": len(first.keypoints.xy),
         "keypoints in the second": len(second.keypoints.xy),
         "matches": len(matches.pairs),
     }
+    names = " and ".join(plain_name(path.name) for path in arguments.images)
+    title = f"{names}, {arguments.descriptor or ALIAS}: {len(matches.pairs)} matches"
     if options.verify != "none":
         counts[f"of these, one {MODEL[options.verify]} explains"] = int(verified.inlier.sum())
+        title += f", {int(verified.inlier.sum())} explained by one {MODEL[options.verify]}"
+    if arguments.out is not None:
+        with timer("drawing"):
+            a, b = (read_color(path, exif_orientation=not describing.as_stored) for path in arguments.images)
+            xy = first.keypoints.xy[matches.pairs[:, 0]], second.keypoints.xy[matches.pairs[:, 1]]
+            draw_matches((a, b), xy, verified.inlier, arguments.out, title, show_outliers=arguments.outliers)
     if arguments.json:
         matrix = None if verified.matrix is None else verified.matrix.tolist()
         print(json.dumps({"counts": counts, "matrix": matrix, "seconds": timer.seconds}, indent=2))
@@ -135,18 +133,6 @@ def match_two(arguments: MatchArguments, describing: DescribeOptions, options: M
     print_table(["stage", "seconds"], [[name, f"{seconds:.3f}"] for name, seconds in timer.seconds.items()])
     if arguments.out is not None:
         print(f"The matches are drawn in {arguments.out}.")
-
-
-def draw(
-    arguments: MatchArguments, out: Path, features: tuple[Features, Features], matches: Matches, verified: Verified
-) -> None:
-    first, second = (read_color(path, exif_orientation=not arguments.as_stored) for path in arguments.images)
-    xy_first, xy_second = (one.keypoints.xy[matches.pairs[:, side]] for side, one in enumerate(features))
-    names = " and ".join(plain_name(path.name) for path in arguments.images)
-    title = f"{names}, {arguments.descriptor or ALIAS}: {len(matches.pairs)} matches"
-    if arguments.verify != "none":
-        title += f", {int(verified.inlier.sum())} explained by one {MODEL[arguments.verify]}"
-    draw_matches((first, second), (xy_first, xy_second), verified.inlier, out, title, show_outliers=arguments.outliers)
 
 
 def match_folder(arguments: MatchArguments, options: MatchOptions) -> None:
@@ -160,20 +146,15 @@ def match_folder(arguments: MatchArguments, options: MatchOptions) -> None:
     images = find_images(arguments.images)
     pairs = list(combinations(images, 2)) if arguments.pairs is None else read_pairs(arguments.pairs, set(images))
     require_distinct_names(pairs)
-    needed = {name for pair in pairs for name in pair}
+    in_pairs = {name for pair in pairs for name in pair}
+    needed = {name: path for name, path in images.items() if name in in_pairs}
     descriptor = load_descriptor(arguments.descriptor or ALIAS)
     options_given = {name: getattr(arguments, name) for name in ("limit", "upright", "as_stored", "size")}
     given = {name: value for name, value in options_given.items() if value not in (None, False)}
     if arguments.descriptor is not None:
         given["descriptor"] = descriptor.fingerprint
     with progress_bars() as on_progress:
-        described = complete_features(
-            features,
-            {name: path for name, path in images.items() if name in needed},
-            descriptor,
-            given,
-            on_progress=on_progress,
-        )
+        described = complete_features(features, needed, descriptor, given, on_progress=on_progress)
     if described.summary:
         print(described.summary)
     pairs = [pair for pair in pairs if described.names.issuperset(pair)]
@@ -184,12 +165,9 @@ def match_folder(arguments: MatchArguments, options: MatchOptions) -> None:
         outcome = match_pairs(arguments.out, features, pairs, options, overwrite=overwrite, on_progress=on_progress)
     print(outcome.summary)
     if arguments.pairs is None:
-        write_pairs_list(arguments.out.with_name(f"{arguments.out.stem}_pairs.txt"), pairs)
-
-
-def write_pairs_list(path: Path, pairs: list[tuple[str, str]]) -> None:
-    try:
-        write_pairs(path, pairs)
-        print(f"{path}: the pairs, in hloc's format.")
-    except InputError as error:  # the matches themselves are complete
-        print(error)
+        listed = arguments.out.with_name(f"{arguments.out.stem}_pairs.txt")
+        try:
+            write_pairs(listed, pairs)
+            print(f"{listed}: the pairs, in hloc's format.")
+        except InputError as error:  # the matches themselves are complete
+            print(error)

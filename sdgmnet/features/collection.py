@@ -10,21 +10,21 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import cv2
-import numpy as np
 
 from sdgmnet.distributed import ALONE, World
 from sdgmnet.errors import InputError
-from sdgmnet.features.describe import LONGEST_SIDE, Descriptor, Features, describe_image
+from sdgmnet.features.describe import LONGEST_SIDE, Descriptor, Features, StageTimer, describe_image
 from sdgmnet.features.h5 import features_to_arrays, matches_to_arrays, names_in, pair_name, read_features
 from sdgmnet.features.h5_store import note_in_words, note_text, open_store, read_note, read_stamp, write_part
 from sdgmnet.features.images import find_photos, plain_name, read_gray
 from sdgmnet.features.keypoint_files import holds_many, read_keypoints
+from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.match import Matches, match
 from sdgmnet.features.pairs import Pair
-from sdgmnet.features.verify import Verified, verify
+from sdgmnet.features.verify import Model, verify
 from sdgmnet.report import OnProgress, no_progress, print_aside, track
 from sdgmnet.storage import digest
 
@@ -51,7 +51,7 @@ class DescribeOptions:
 class MatchOptions:
     mutual: bool = True
     ratio: float | None = None
-    verify: Literal["none", "homography", "fundamental"] = "none"
+    verify: Model = "none"
     tolerance: float | None = None  # pixels; None: the default of the model
 
     def __post_init__(self) -> None:
@@ -118,12 +118,14 @@ def describe_images(
         for name in track(todo[world.rank :: world.size], "describing", on_progress):
             try:
                 given = None if keypoints is None else read_keypoints(keypoints, name)
-                gray = read_gray(images[name], exif_orientation=not options.as_stored)
-                features = describe_image(
-                    gray, given, descriptor=descriptor, limit=options.limit, upright=options.upright, size=options.size
-                )
+                features = describe_file(images[name], descriptor, options, given)
             except (InputError, cv2.error, MemoryError) as error:
-                on_skipped(f"{_why(error, images[name])} Skipped.")
+                reason = str(error)
+                if isinstance(error, MemoryError) or (isinstance(error, cv2.error) and "memory" in reason.lower()):
+                    reason = f"{images[name]} needs more memory than there is: try a smaller --size."
+                elif isinstance(error, cv2.error):
+                    reason = f"{images[name]} cannot be described ({' '.join(reason.split())[:200]})."
+                on_skipped(f"{reason} Skipped.")
                 skipped += 1
                 continue
             if store is None:
@@ -143,6 +145,20 @@ def describe_images(
     return Outcome({name for name in images if name in store}, summary)
 
 
+def describe_file(
+    path: Path,
+    descriptor: Descriptor,
+    options: DescribeOptions,
+    keypoints: Keypoints | None = None,
+    timer: StageTimer | None = None,
+) -> Features:
+    timer = timer or StageTimer()
+    with timer("reading"):
+        gray = read_gray(path, exif_orientation=not options.as_stored)
+    limit, upright, size = options.limit, options.upright, options.size
+    return describe_image(gray, keypoints, descriptor=descriptor, limit=limit, upright=upright, size=size, timer=timer)
+
+
 def features_note(descriptor: Descriptor, options: DescribeOptions) -> dict[str, Any]:
     """What must be the same for all features in a file."""
     return {"descriptor": descriptor.fingerprint or descriptor.label, **asdict(options)}
@@ -158,14 +174,6 @@ def _keypoints_note(out: Path, images: Images, keypoints: Path | None) -> dict[s
     if keypoints.resolve() == out.resolve():
         raise InputError(f"{out} cannot be read for its keypoints and written at once: choose another -o.")
     return {"keypoints": f"{keypoints.name} {digest(keypoints)}"}
-
-
-def _why(error: Exception, path: Path) -> str:
-    if isinstance(error, InputError):
-        return str(error)
-    if isinstance(error, MemoryError) or "memory" in str(error).lower():
-        return f"{path} needs more memory than there is: try a smaller --size."
-    return f"{path} cannot be described ({' '.join(str(error).split())[:200]})."
 
 
 def _summary(
@@ -225,11 +233,8 @@ def match_pairs(
     """Match the pairs that the h5 file `out` lacks, or all with `overwrite`, by their features in another h5 file."""
     options = options or MatchOptions()
     made = read_note(features)
-    note = {
-        "features": None if made is None else note_text(made),
-        "stamp": read_stamp(features),
-        **asdict(options),
-    }
+    made_by = None if made is None else note_text(made)
+    note = {"features": made_by, "stamp": read_stamp(features), **asdict(options)}
     read = lru_cache(CACHED_FEATURES)(partial(read_features, features))
     counted, began = 0, time.perf_counter()
     with open_store(out, "matches", note, overwrite=overwrite, pause=MATCH_PAUSE) as store:
@@ -237,19 +242,12 @@ def match_pairs(
         for pair in track(todo, "matching", on_progress):
             first, second = read(pair[0]), read(pair[1])
             matches = match(first, second, mutual=options.mutual, ratio=options.ratio)
-            inlier = verify_matches(first, second, matches, options).inlier
+            inlier = verify(first, second, matches, options.verify, options.tolerance).inlier
             matches = Matches(*(column[inlier] for column in matches))
             store.add(pair_name(*pair), matches_to_arrays(matches, len(first.keypoints.xy)))
             counted += len(matches.pairs)
     summary = _summary(out, len(todo), "pair", "matched", f"{counted} matches", began, len(pairs) - len(todo))
     return Outcome({pair_name(*pair) for pair in pairs}, summary)
-
-
-def verify_matches(first: Features, second: Features, matches: Matches, options: MatchOptions) -> Verified:
-    """As `verify`, or every match where nothing is to be verified."""
-    if options.verify == "none":
-        return Verified(None, np.ones(len(matches.pairs), dtype=bool))
-    return verify(first, second, matches, options.verify, options.tolerance)
 
 
 def require_distinct_names(pairs: Sequence[Pair]) -> None:

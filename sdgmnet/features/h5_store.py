@@ -10,7 +10,7 @@ import json
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -71,10 +71,12 @@ class Store:
         self.replaces_file = bool(others)  # the old file stays until the first new group is merged
         for part in self._parts() if others else ():
             part.unlink()
-        keeps = path.exists() and not self.replaces_file
-        self.names = set(names_in(path, kind)) if keeps else set()
-        self.stamp = read_stamp(path) if keeps else uuid.uuid4().hex
+        self.names = set(names_in(path, kind)) if self._keeps_file() else set()
+        self.stamp = read_stamp(path) if self._keeps_file() else uuid.uuid4().hex
         self.merge()
+
+    def _keeps_file(self) -> bool:
+        return self.path.exists() and not self.replaces_file
 
     def _require_own_file(self) -> None:
         """Files of the other kind and of other programs are never added to, and never replaced."""
@@ -120,11 +122,13 @@ class Store:
         began = time.monotonic()
         new = {part: names_in(part, self.kind) for part in self._parts()}
         if new:
-            replaced = self.names & {name for names in new.values() for name in names}
-            keeps = self.path.exists() and not self.replaces_file
+            replaced, keeps = self.names & {name for names in new.values() for name in names}, self._keeps_file()
             if replaced:
                 self.stamp = uuid.uuid4().hex
-            require_room(self.path, [self.path] * keeps + [*new])
+            needed = sum(one.stat().st_size for one in [self.path] * keeps + [*new]) + HDF5_OVERHEAD
+            if shutil.disk_usage(self.path.parent).free < needed:  # HDF5 crashes on a full disk
+                megabytes = f"{needed / 1e6:.0f} MB"
+                raise InputError(f"{self.path}: the disk is full ({megabytes} needed): free some space and run again.")
             with new_file(self.path) as target:
                 if keeps and not replaced:
                     shutil.copyfile(self.path, target)
@@ -134,7 +138,11 @@ class Store:
                             copy_except(before, file, replaced)
                     file.attrs[NOTE], file.attrs[STAMP] = note_text(self.note), self.stamp
                     for part, names in new.items():
-                        copy_groups(part, file, names)
+                        with open_h5(part) as source:
+                            for name in sorted(names):
+                                if name in file:
+                                    del file[name]
+                                source.copy(source[name], file, name)
             self.replaces_file = False
             self.names.update(*new.values())
             for part in new:
@@ -161,15 +169,6 @@ def parts_folder(path: Path) -> Path:
     return path.with_name(f".{path.name}.parts")
 
 
-def require_room(path: Path, sources: Iterable[Path]) -> None:
-    """That the disk has room for all of them once more: HDF5 crashes on a full disk."""
-    needed = sum(source.stat().st_size for source in sources) + HDF5_OVERHEAD
-    if shutil.disk_usage(path.parent).free < needed:
-        raise InputError(
-            f"{path} cannot be written, the disk is full ({needed / 1e6:.0f} MB needed): free some space and run again."
-        )
-
-
 def copy_except(source: h5py.Group, target: h5py.Group, left_out: set[str], below: str = "") -> None:
     """Everything, whoever wrote it, except the groups of these names."""
     target.attrs.update(source.attrs)
@@ -183,14 +182,6 @@ def copy_except(source: h5py.Group, target: h5py.Group, left_out: set[str], belo
             copy_except(source[key], target.require_group(key), left_out, f"{name}/")
         else:
             source.copy(key, target, key)
-
-
-def copy_groups(source: Path, target: h5py.File, names: Iterable[str]) -> None:
-    with open_h5(source) as file:
-        for name in sorted(names):
-            if name in target:
-                del target[name]
-            file.copy(file[name], target, name)
 
 
 def note_text(note: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ class Keypoints(NamedTuple):
     angle: np.ndarray  # (N,) float64
     response: np.ndarray  # (N,) float64
 
-    def select(self, which: np.ndarray) -> "Keypoints":
+    def select(self, which: np.ndarray | slice) -> "Keypoints":
         return Keypoints(*(column[which] for column in self))
 
 
@@ -45,9 +45,8 @@ def detect(
     location gives one. The order depends on the image alone: OpenCV's own order depends on its threads.
     """
     found = opencv_sift(contrast).detect(image, None)
-    rows = np.array([(*k.pt, k.size / 2, np.deg2rad(k.angle), k.response) for k in found], dtype=np.float64).reshape(
-        -1, 5
-    )
+    listed = [(*k.pt, k.size / 2, np.deg2rad(k.angle), k.response) for k in found]
+    rows = np.array(listed, dtype=np.float64).reshape(-1, 5)
     rows = rows[np.lexsort((rows[:, 3], rows[:, 2], rows[:, 1], rows[:, 0], -rows[:, 4]))]
     if upright:  # duplicates would be each other's second nearest neighbour, and fail every ratio test
         rows[:, 3] = 0
@@ -65,13 +64,8 @@ def to_opencv(keypoints: Keypoints, highest_octave: int = 20) -> list[cv2.KeyPoi
     octave = np.clip((level - 1) // 3, -1, highest_octave)  # OpenCV's first octave is the doubled image
     layer = np.clip(level - 3 * octave, 1, 3)
     packed = (octave & 255) | (layer << 8)
-    angle, size = np.rad2deg(keypoints.angle) % 360, 2 * keypoints.sigma
-    return [
-        cv2.KeyPoint(
-            float(xy[0]), float(xy[1]), float(size[k]), float(angle[k]), float(keypoints.response[k]), int(packed[k])
-        )
-        for k, xy in enumerate(keypoints.xy)
-    ]
+    columns = (*keypoints.xy.T, 2 * keypoints.sigma, np.rad2deg(keypoints.angle) % 360, keypoints.response, packed)
+    return [cv2.KeyPoint(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 
 def from_opencv(found: Sequence[cv2.KeyPoint]) -> Keypoints:
@@ -80,7 +74,5 @@ def from_opencv(found: Sequence[cv2.KeyPoint]) -> Keypoints:
     x, y, sigma, degrees, response = rows.reshape(-1, 5).T
     unusable = np.flatnonzero(~((sigma > 0) & np.isfinite(x + y + sigma + degrees)))
     if len(unusable):
-        raise InputError(
-            f"keypoint {unusable[0]} must have a positive size and a finite location: its patch spans six sizes."
-        )
+        raise InputError(f"keypoint {unusable[0]} must have a positive size and a finite location.")
     return Keypoints(np.column_stack([x, y]), sigma, np.deg2rad(np.where(degrees < 0, 0.0, degrees)), response)

@@ -1,8 +1,7 @@
 """Descriptors of many patches in an npy file, by one rank or several."""
 
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +31,12 @@ def describe_into_npy(
     rows = share_of(len(patches), world.rank, world.size, INFERENCE.native)
     parts = [out.with_name(f".{out.name}.parts") / f"rank-{rank}" for rank in range(world.size)]
     with ExitStack() as stack:
-        world.on_rank_zero(lambda: stack.enter_context(_temporary_folder(parts[0].parent)))
+
+        def lock_folder() -> None:
+            stack.enter_context(only_worker(parts[0].parent))
+            stack.callback(shutil.rmtree, parts[0].parent, ignore_errors=True)
+
+        world.on_rank_zero(lock_folder)
         with new_file(parts[world.rank]) as part, open(part, "wb") as file:
             for start in track(range(rows.start, rows.stop, BLOCK), "describing", on_progress):
                 block = descriptor.describe(patches[start : min(start + BLOCK, rows.stop)])
@@ -50,12 +54,3 @@ def _concatenate(parts: list[Path], count: int, out: Path) -> None:
         for part in parts:
             with open(part, "rb") as source:
                 shutil.copyfileobj(source, file)
-
-
-@contextmanager
-def _temporary_folder(folder: Path) -> Iterator[None]:
-    with only_worker(folder):
-        try:
-            yield
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)

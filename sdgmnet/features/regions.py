@@ -128,8 +128,8 @@ def _maxima(response: np.ndarray, threshold: float, *, over_scale: bool) -> Plac
         peak[[0, -1], :] = peak[:, [0, -1]] = False
         row, column = np.nonzero(peak)
         found.append((np.full(len(row), number), row, column))
-    level_of, row, column = (np.concatenate(one) for one in zip(*found, strict=True))
-    return level_of, row, column
+    level, row, column = (np.concatenate(one) for one in zip(*found, strict=True))
+    return level, row, column
 
 
 def _fit_peak(response: np.ndarray, places: Places, axes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -176,11 +176,9 @@ def main_angles(image: np.ndarray, keypoints: Keypoints) -> np.ndarray:
     A histogram of 36 directions of the gradients at the keypoint's scale, weighted by a Gaussian of 1.5 sigma, is smoothed; the
     angle is the peak of the parabola through its highest bin and the two next to it.
     """
-    angles = np.empty(len(keypoints.xy))
-    for start in range(0, len(angles), PATCHES_AT_ONCE):
-        part = slice(start, start + PATCHES_AT_ONCE)
-        angles[part] = _main_angles(image, keypoints.xy[part], keypoints.sigma[part])
-    return angles
+    starts = range(0, len(keypoints.xy), PATCHES_AT_ONCE)
+    parts = [keypoints.select(slice(start, start + PATCHES_AT_ONCE)) for start in starts]
+    return np.concatenate([np.empty(0), *(_main_angles(image, part.xy, part.sigma) for part in parts)])
 
 
 def _main_angles(image: np.ndarray, xy: np.ndarray, sigma: np.ndarray) -> np.ndarray:
@@ -200,12 +198,7 @@ def _main_angles(image: np.ndarray, xy: np.ndarray, sigma: np.ndarray) -> np.nda
     size = len(xy) * BINS
     histogram = np.bincount((first + low % BINS).ravel(), (weight * (1 - share)).ravel(), size)
     histogram += np.bincount((first + (low + 1) % BINS).ravel(), (weight * share).ravel(), size)
-    return _peaks(histogram.reshape(-1, BINS))
-
-
-def _peaks(histogram: np.ndarray) -> np.ndarray:
-    """(N, BINS) -> (N,) radians."""
-    smoother = (1, 4, 6, 4, 1)
+    histogram, smoother = histogram.reshape(-1, BINS), (1, 4, 6, 4, 1)
     histogram = np.sum([part * np.roll(histogram, step - 2, axis=1) for step, part in enumerate(smoother)], axis=0)
     best = histogram.argmax(axis=1)
     before, here, after = (histogram[np.arange(len(best)), (best + step) % BINS] for step in (-1, 0, 1))

@@ -4,6 +4,7 @@ import cv2
 import numpy as np
 
 from sdgmnet.errors import InputError
+from sdgmnet.features.compact import unit
 from sdgmnet.features.keypoints import Keypoints, opencv_sift, to_opencv
 
 SIFT_VARIANT = "OpenCV's SIFT on the 64-pixel patch, upright, its 4 x 4 grid exactly covering the patch"
@@ -22,7 +23,7 @@ def sift(patches: np.ndarray) -> np.ndarray:
     descriptors = np.zeros((len(patches), 128), dtype=np.float32)
     for row, patch in enumerate(patches):
         descriptors[row] = extractor.compute(np.ascontiguousarray(patch), [middle])[1][0]
-    return descriptors / np.maximum(np.linalg.norm(descriptors, axis=1, keepdims=True), 1e-12)
+    return unit(descriptors)
 
 
 def rootsift(patches: np.ndarray) -> np.ndarray:
@@ -35,8 +36,7 @@ def sift_at_keypoints(image: np.ndarray, keypoints: Keypoints) -> np.ndarray:
     if not len(keypoints.xy):
         return np.zeros((0, 128), dtype=np.float32)
     highest = max(0, int(np.log2(min(image.shape))) - 1)
-    descriptors = np.asarray(opencv_sift().compute(image, to_opencv(keypoints, highest))[1], dtype=np.float32)
-    return descriptors / np.maximum(np.linalg.norm(descriptors, axis=1, keepdims=True), 1e-12)
+    return unit(np.asarray(opencv_sift().compute(image, to_opencv(keypoints, highest))[1], dtype=np.float32))
 
 
 def rootsift_at_keypoints(image: np.ndarray, keypoints: Keypoints) -> np.ndarray:

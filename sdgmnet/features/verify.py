@@ -9,7 +9,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.features.describe import Features
 from sdgmnet.features.match import Matches
 
-Model = Literal["homography", "fundamental"]
+Model = Literal["none", "homography", "fundamental"]
 MIN_MATCHES = {"homography": 4, "fundamental": 8}
 TOLERANCE = {"homography": 3.0, "fundamental": 1.5}  # pixels
 ITERATIONS, CONFIDENCE = 10_000, 0.9999
@@ -23,9 +23,11 @@ class Verified(NamedTuple):
 def verify(
     first: Features, second: Features, matches: Matches, model: Model, tolerance: float | None = None
 ) -> Verified:
-    """Inliers within `tolerance` pixels. The same input gives the same result."""
+    """Inliers within `tolerance` pixels; with "none", every match. The same input gives the same result."""
+    if model == "none":
+        return Verified(None, np.ones(len(matches.pairs), dtype=bool))
     if model not in MIN_MATCHES:
-        raise InputError(f"model must be one of {', '.join(MIN_MATCHES)}, not {model!r}.")
+        raise InputError(f"model must be none, {' or '.join(MIN_MATCHES)}, not {model!r}.")
     tolerance = TOLERANCE[model] if tolerance is None else tolerance
     if not 0 < tolerance < float("inf"):
         raise InputError(f"tolerance must be a positive number of pixels, not {tolerance}.")
@@ -35,9 +37,7 @@ def verify(
     a, b = (np.ascontiguousarray(one.keypoints.xy[matches.pairs[:, k]]) for k, one in enumerate((first, second)))
     try:
         if model == "homography":
-            matrix, mask = cv2.findHomography(
-                a, b, cv2.USAC_MAGSAC, tolerance, maxIters=ITERATIONS, confidence=CONFIDENCE
-            )
+            matrix, mask = cv2.findHomography(a, b, cv2.USAC_MAGSAC, tolerance, None, ITERATIONS, CONFIDENCE)
         else:
             matrix, mask = cv2.findFundamentalMat(a, b, cv2.USAC_MAGSAC, tolerance, CONFIDENCE, ITERATIONS)
     except cv2.error:  # degenerate points, such as all at one location
