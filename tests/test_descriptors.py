@@ -12,7 +12,6 @@ from sdgmnet.descriptors import DESCRIPTORS, Descriptor, accepted_forms, descrip
 from sdgmnet.encoders import Encoder, L2Net, SDGMNet, TFeat, save_encoder
 from sdgmnet.engine import describe_patches, halve, prepare
 from sdgmnet.errors import InputError
-from sdgmnet.export import export_onnx
 from sdgmnet.features.h5 import read_features
 from sdgmnet.features.sift import rootsift, sift
 from tests.features.samples import noise_image, write_image
@@ -73,17 +72,6 @@ def test_weights_of_other_encoders(kind: type[Encoder], tmp_path: Path, patches:
         expected = other(halve(torch.from_numpy(patches).float() / 255)[:, None]).numpy()
     assert np.abs(described - expected).max() < 1e-5
     assert np.abs(np.linalg.norm(described, axis=1) - 1).max() < 1e-5 or kind is TFeat
-
-
-def test_onnx(tmp_path: Path, encoder: SDGMNet) -> None:
-    export_onnx(encoder, tmp_path / "mine.onnx")
-    descriptor = load_descriptor(str(tmp_path / "mine.onnx"))
-    for side in (64, 65):
-        patches = np.random.default_rng(1).integers(256, size=(5, side, side), dtype=np.uint8)
-        np.testing.assert_allclose(descriptor.describe(patches), describe_patches(encoder, patches), atol=1e-4)
-    assert descriptor.label == "mine" and descriptor.fingerprint.startswith("mine.onnx ")
-    with pytest.raises(InputError, match="50, 50"):
-        descriptor.describe(np.zeros((2, 50, 50), dtype=np.uint8))
 
 
 @pytest.mark.parametrize("name", ["HardNet", "HyNet", "SOSNet", "TFeat"])

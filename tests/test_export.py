@@ -10,7 +10,10 @@ import torch
 
 from sdgmnet import export
 from sdgmnet.cli import main
+from sdgmnet.descriptors import load_descriptor
 from sdgmnet.encoders import ENCODERS, SDGMNet, save_encoder
+from sdgmnet.engine import describe_patches
+from sdgmnet.errors import InputError
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
 
@@ -54,6 +57,13 @@ def test_the_exported_file_alone_gives_the_encoders_descriptors(weights: Path, e
         assert descriptors.shape == (batch, 128) and descriptors.dtype == np.float32
         with torch.inference_mode():
             np.testing.assert_allclose(descriptors, encoder(patches).numpy(), atol=1e-4)
+    descriptor = load_descriptor(str(path))
+    assert descriptor.label == "model" and descriptor.fingerprint.startswith("model.onnx ")
+    for side in (64, 65):
+        large = np.random.default_rng(1).integers(256, size=(5, side, side), dtype=np.uint8)
+        np.testing.assert_allclose(descriptor.describe(large), describe_patches(encoder, large), atol=1e-4)
+    with pytest.raises(InputError, match="50, 50"):
+        descriptor.describe(large[:, :50, :50])
 
 
 @pytest.mark.parametrize(

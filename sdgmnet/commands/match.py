@@ -149,8 +149,8 @@ def match_folder(arguments: MatchArguments, options: MatchOptions) -> None:
     in_pairs = {name for pair in pairs for name in pair}
     needed = {name: path for name, path in images.items() if name in in_pairs}
     descriptor = load_descriptor(arguments.descriptor or ALIAS)
-    options_given = {name: getattr(arguments, name) for name in ("limit", "upright", "as_stored", "size")}
-    given = {name: value for name, value in options_given.items() if value not in (None, False)}
+    given = {name: getattr(arguments, name) for name in ("limit", "upright", "as_stored", "size")}
+    given = {name: value for name, value in given.items() if value not in (None, False)}
     if arguments.descriptor is not None:
         given["descriptor"] = descriptor.fingerprint
     with progress_bars() as on_progress:

@@ -4,7 +4,7 @@ Files may come from anybody: links and external storage are refused, and arrays 
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -21,6 +21,12 @@ from sdgmnet.storage import is_disk_full, reason_of, require_bounded, require_re
 Kind = Literal["features", "matches"]
 KEY = {"features": "keypoints", "matches": "matches0"}  # the array that every group of this kind has
 Arrays = Mapping[str, np.ndarray]
+FITS: dict[str, Callable[[np.ndarray, int], bool]] = {  # arrays of an image with so many keypoints
+    "keypoints": lambda values, count: values.ndim == 2 and values.shape[1] >= 2,
+    "descriptors": lambda values, count: values.ndim == 2 and values.shape[1] == count,
+    "image_size": lambda values, count: values.shape == (2,) and bool(((values >= 1) & (values < 2**31)).all()),
+    **dict.fromkeys(("scales", "oris", "scores"), lambda values, count: values.shape == (count,)),
+}
 
 
 @contextmanager
@@ -114,7 +120,7 @@ def read_features(path: Path | str, name: str) -> Features:
     _, arrays = read_group(Path(path), name)
     if not {"keypoints", "descriptors", "image_size"} <= set(arrays):
         raise InputError(f"{path} has no features of {name}.")
-    _require_valid(path, name, arrays)
+    require_valid(path, name, arrays)
     descriptors = np.ascontiguousarray(arrays["descriptors"].T)
     if descriptors.dtype.kind == "f":
         descriptors = descriptors.astype(np.float32, copy=False)
@@ -122,16 +128,14 @@ def read_features(path: Path | str, name: str) -> Features:
     return Features(keypoints_from_arrays(arrays), descriptors, (width, height))
 
 
-def _require_valid(path: Path | str, name: str, arrays: Arrays) -> None:
-    count, size = len(np.atleast_1d(arrays["keypoints"])), arrays["image_size"]
-    fits = {key: arrays[key].shape == (count,) for key in ("scales", "oris", "scores") if key in arrays}
-    fits["keypoints"] = arrays["keypoints"].ndim == 2 and arrays["keypoints"].shape[1] >= 2
-    fits["descriptors"] = arrays["descriptors"].ndim == 2 and arrays["descriptors"].shape[1] == count
-    fits["image_size"] = size.shape == (2,) and size.dtype.kind in "iuf" and bool(((size >= 1) & (size < 2**31)).all())
-    for key in fits:
-        if not (fits[key] and arrays[key].dtype.kind in "iuf" and np.isfinite(arrays[key]).all()):
-            shape = arrays[key].shape
-            raise InputError(f"{path}: {name} has invalid {key} {shape} for {count} keypoints: write it again.")
+def require_valid(path: Path | str, name: str, arrays: Arrays) -> None:
+    """Of the arrays in hloc's layout, those that are present; keypoints are."""
+    count = len(np.atleast_1d(arrays["keypoints"]))
+    for key, fits in FITS.items():
+        values = arrays.get(key)
+        if values is None or (values.dtype.kind in "iuf" and np.isfinite(values).all() and fits(values, count)):
+            continue
+        raise InputError(f"{path}: {name} has invalid {key} {values.shape} for {count} keypoints: write it again.")
 
 
 def keypoints_from_arrays(arrays: Arrays) -> Keypoints:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.features.h5 import keypoints_from_arrays, read_group
+from sdgmnet.features.h5 import keypoints_from_arrays, read_group, require_valid
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.storage import read_arrays, read_text
 
@@ -33,14 +33,10 @@ def read_keypoints(path: Path, name: str) -> Keypoints:
     if "keypoints" not in arrays or "scales" not in arrays:
         raise InputError(f"{path} must have keypoints (N, 2) and scales (N,), the sigma of each in pixels.")
     known = {key: values for key, values in arrays.items() if key in ("keypoints", *COLUMNS)}
-    xy = known["keypoints"]
-    fits = xy.ndim == 2 and xy.shape[1] >= 2 and all(values.dtype.kind in "fiu" for values in known.values())
-    if not fits or any(values.shape != (len(xy),) for key, values in known.items() if key != "keypoints"):
-        raise InputError(f"{path}: keypoints must be (N, 2), and scales, oris and scores (N,), all of them numbers.")
-    keypoints = keypoints_from_arrays(known)
-    if not all(np.isfinite(column).all() for column in keypoints) or not (keypoints.sigma > 0).all():
-        raise InputError(f"{path} has keypoints that are not finite, or whose scale is not positive.")
-    return keypoints
+    require_valid(path, name, known)
+    if not (known["scales"] > 0).all():
+        raise InputError(f"{path} has keypoints whose scale is not positive.")
+    return keypoints_from_arrays(known)
 
 
 def _read_text(path: Path) -> dict[str, np.ndarray]:

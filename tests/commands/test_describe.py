@@ -1,11 +1,6 @@
 """`sdgmnet describe`."""
 
 import io
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -105,14 +100,6 @@ def test_own_keypoints_and_own_weights(photos: Path, tmp_path: Path, capsys: Cap
         assert said in capsys.readouterr().err
 
 
-def cmyk_jpeg() -> bytes:
-    pillow = pytest.importorskip("PIL.Image")
-    coded = io.BytesIO()
-    inks = np.stack([noise_image(160, 120, seed) // (1 + seed // 4) for seed in range(1, 5)], axis=2)
-    pillow.fromarray(inks, mode="CMYK").save(coded, format="JPEG", quality=95)
-    return coded.getvalue()
-
-
 def test_odd_images_are_described(tmp_path: Path) -> None:
     shallow = noise_image(160, 120, 6)
     odd = {"flat.png": np.full((100, 100), 128, np.uint8), "dot.png": np.full((1, 1), 200, np.uint8)}
@@ -120,7 +107,9 @@ def test_odd_images_are_described(tmp_path: Path) -> None:
     odd |= {"deep.png": shallow.astype(np.uint16) * 257, "twelve.png": shallow.astype(np.uint16) * 16}
     for name, pixels in odd.items():
         write_image(tmp_path / "odd" / name, pixels)
-    (tmp_path / "odd/inks.jpg").write_bytes(cmyk_jpeg())
+    pillow, coded = pytest.importorskip("PIL.Image"), io.BytesIO()
+    pillow.fromarray(np.dstack([shallow] * 4), mode="CMYK").save(coded, format="JPEG", quality=95)
+    (tmp_path / "odd/inks.jpg").write_bytes(coded.getvalue())
     out = tmp_path / "odd.h5"
     assert run(tmp_path / "odd", "-o", out) == 0
     counts = {name: len(read_features(out, name).keypoints.xy) for name in names_in(out)}
@@ -160,21 +149,3 @@ def test_bad_arguments_are_refused(words: list[str], said: str, photos: Path, tm
     assert run(*(word.replace("{tmp}", str(tmp_path)) for word in words), "-o", tmp_path / "f.h5") == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "f.h5").exists()
-
-
-def test_after_a_kill_it_goes_on_where_it_was(tmp_path: Path) -> None:
-    for number in range(12):
-        write_image(tmp_path / f"photos/{number}.png", noise_image(320, 240, number))
-    out = tmp_path / "features.h5"
-    command = [sys.executable, "-m", "sdgmnet", "describe", str(tmp_path / "photos"), "-o", str(out)]
-    command += ["--descriptor", "rootsift"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        while len(list(parts_folder(out).glob("*.h5"))) < 3 and process.poll() is None:
-            time.sleep(0.002)
-        os.kill(process.pid, signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL
-    finished = {name for path in (out, *parts_folder(out).glob("*.h5")) for name in names_in(path)}
-    assert 3 <= len(finished) < 12
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert f"{12 - len(finished)} image" in done.stdout and f"{len(finished)} in the file already" in done.stdout
-    assert len(names_in(out)) == 12

@@ -13,7 +13,7 @@ import pytest
 from sdgmnet.errors import InputError
 from sdgmnet.features import h5_store
 from sdgmnet.features.h5 import features_to_arrays, names_in, read_features
-from sdgmnet.features.h5_store import Store, open_store, parts_folder
+from sdgmnet.features.h5_store import open_store, parts_folder
 from tests.features.samples import groups, some_features
 
 SMALL = features_to_arrays(some_features(3))
@@ -127,6 +127,8 @@ def write_many(path: Path, pause: float, total: int, told: int) -> None:
 @pytest.mark.parametrize("pause", [0.0, 0.05])
 def test_killed_at_any_moment_it_is_valid_and_continued(path: Path, pause: float, merge_always: None) -> None:
     """It merges after every group: as many chances as can be to be killed in the middle of it."""
+    parts_folder(path).mkdir()
+    (parts_folder(path) / ".half-written.part").write_bytes(b"half")
     total, kills = 80, 20
     rng, held, in_the_middle = np.random.default_rng(int(pause * 100)), 0, 0
     for turn in range(kills + 1):
@@ -159,19 +161,6 @@ def test_killed_at_any_moment_it_is_valid_and_continued(path: Path, pause: float
         in_the_middle += held < total
     assert in_the_middle >= 3 and code == 0 and len(found) == total
     assert [one.name for one in path.parent.iterdir()] == ["features.h5"]
-
-
-def test_parts_of_a_killed_process_are_merged_by_the_next(path: Path) -> None:
-    first = Store(path, "features", {}, overwrite=False, pause=0)
-    for name in "abc":
-        first.add(name, SMALL)
-    assert names_in(path) == ["a"]  # the others wait next to it
-    assert len(list(parts_folder(path).glob("*.h5"))) == 2
-    (parts_folder(path) / ".half-written.part").write_bytes(b"half")
-    with open_store(path, "features") as second:
-        assert all(name in second for name in "abc")
-    assert names_in(path) == ["a", "b", "c"]
-    assert not parts_folder(path).exists()
 
 
 def test_parts_are_merged_from_time_to_time(path: Path, merge_always: None) -> None:

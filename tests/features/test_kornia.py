@@ -11,7 +11,7 @@ from sdgmnet.engine import describe_patches
 from sdgmnet.errors import InputError
 from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.features.kornia import from_lafs, to_lafs
-from sdgmnet.features.patches import cut_patches, inside
+from sdgmnet.features.patches import inside
 from tests.features.samples import noise_image
 
 IMAGE = noise_image(320, 300)
@@ -43,17 +43,6 @@ def test_lafs_mean_to_kornia_what_they_mean_to_us_there_and_back(keypoints: Keyp
         np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-6)
     assert from_lafs(lafs[:, :0]).xy.shape == (0, 2)
     assert (from_lafs(lafs).response == 1).all()
-
-
-def test_patches_of_kornias_own_detector_are_ours() -> None:
-    """Its LAFs, read by it and through `from_lafs` by us."""
-    lafs, response = KF.ScaleSpaceDetector(100, ori_module=KF.LAFOrienter(19))(TENSOR)[:2]
-    found = from_lafs(lafs, response)
-    within = inside(found, 320, 300) & (found.sigma < 10)
-    assert within.sum() > 30 and len(np.unique(found.angle[within].round(1))) > 10
-    theirs = KF.extract_patches_from_pyramid(TENSOR, lafs, 64)[0, within, 0].detach().numpy() * 255
-    mine = cut_patches(IMAGE, found.select(within))
-    assert np.abs(mine - theirs).mean(axis=(1, 2)).max() < 1.0  # gray levels
 
 
 def test_affine_lafs_keep_area_and_direction() -> None:

@@ -7,9 +7,9 @@ import cv2
 import numpy as np
 import pytest
 
-from sdgmnet.features.keypoints import Keypoints, detect
+from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.regions import harris_corners, hessian_blobs, main_angles
-from tests.features.samples import blob_image, keypoints_at, noise_image
+from tests.features.samples import blob_image, noise_image
 
 Detector = Callable[[np.ndarray], Keypoints]
 BOTH = pytest.mark.parametrize("find", [hessian_blobs, harris_corners])
@@ -78,15 +78,6 @@ def test_nothing_to_find(find: Detector, shape: tuple[int, int]) -> None:
     assert main_angles(flat, find(flat)).shape == (0,)
 
 
-@pytest.mark.parametrize("degrees", [0, 33, 90, 141, 218, 300, 355])
-def test_the_angle_of_a_slope_is_its_direction(degrees: float) -> None:
-    y, x = np.mgrid[:120, :120] - 60.0
-    turn = math.radians(degrees)
-    image = (128 + 1.4 * (x * math.cos(turn) + y * math.sin(turn))).round().clip(0, 255).astype(np.uint8)
-    angles = main_angles(image, keypoints_at([[60.0, 60.0], [57.3, 61.8]], [2.0, 4.0]))
-    assert np.abs([math.remainder(angle - turn, 2 * math.pi) for angle in angles]).max() < math.radians(1)
-
-
 def lowe_angle(image: np.ndarray, x: float, y: float, sigma: float) -> float:
     """Pixel by pixel: gradients of the blurred image, weights, 36 bins, and the centre of mass of the best three."""
     blurred = cv2.GaussianBlur(image.astype(np.float64), (0, 0), sigma)
@@ -114,13 +105,3 @@ def test_angles_are_those_of_a_plain_histogram() -> None:
     apart = np.abs([math.remainder(a - b, 2 * math.pi) for a, b in zip(angles, expected, strict=True)])
     assert np.median(apart) < math.radians(2)
     assert (apart < math.radians(8)).mean() > 0.9  # the rest have two directions of nearly equal weight
-
-
-def test_angles_are_opencvs_where_it_gives_one() -> None:
-    image = noise_image()
-    found = detect(image)
-    _, place, count = np.unique(found.xy, axis=0, return_inverse=True, return_counts=True)
-    single = found.select((count[place.ravel()] == 1) & (found.sigma >= 1.6))
-    assert len(single.xy) > 50
-    apart = np.abs((main_angles(image, single) - single.angle + np.pi) % (2 * np.pi) - np.pi)
-    assert np.median(apart) < math.radians(2) and np.percentile(apart, 90) < math.radians(6)
