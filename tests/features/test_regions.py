@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from sdgmnet.features.keypoints import Keypoints
+from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.features.regions import harris_corners, hessian_blobs, main_angles
 from tests.features.samples import blob_image, noise_image
 
@@ -105,3 +105,14 @@ def test_angles_are_those_of_a_plain_histogram() -> None:
     apart = np.abs([math.remainder(a - b, 2 * math.pi) for a, b in zip(angles, expected, strict=True)])
     assert np.median(apart) < math.radians(2)
     assert (apart < math.radians(8)).mean() > 0.9  # the rest have two directions of nearly equal weight
+
+
+def test_angles_are_opencvs_where_it_gives_one() -> None:
+    """The one test that ties the detector's angles to the direction of gradients in the image."""
+    image = noise_image()
+    found = detect(image)
+    _, place, count = np.unique(found.xy, axis=0, return_inverse=True, return_counts=True)
+    single = found.select((count[place.ravel()] == 1) & (found.sigma >= 1.6))
+    assert len(single.xy) > 50
+    apart = np.abs((main_angles(image, single) - single.angle + np.pi) % (2 * np.pi) - np.pi)
+    assert np.median(apart) < math.radians(2) and np.percentile(apart, 90) < math.radians(6)
