@@ -2,38 +2,26 @@
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sdgmnet.data.patchset import (
-    FORMAT,
-    PatchSet,
-    is_patchset,
-    pairs_in,
-    random_test_pairs,
-    write_patchset,
-)
+from sdgmnet.data.patchset import FORMAT, PatchSet, is_patchset, pairs_in, random_test_pairs, write_patchset
 from sdgmnet.errors import InputError
+from tests.data.samples import blank_set, contents, names, noise_set
 
-
-def make_set(points: int = 10, views: int = 3, seed: int = 0, **arrays: np.ndarray) -> PatchSet:
-    rng = np.random.default_rng(seed)
-    patches = rng.integers(256, size=(points * views, 64, 64), dtype=np.uint8)
-    point_id = rng.permutation(np.repeat(100 * np.arange(points) + 7, views))
-    return PatchSet("scene", patches, point_id, origin={"source": "test"}, **arrays)
-
-
-def blank_set(point_id: np.ndarray, **arrays: np.ndarray) -> PatchSet:
-    return PatchSet("blank", np.zeros((len(point_id), 64, 64), dtype=np.uint8), point_id, **arrays)
+ARRAYS = {
+    "test_pairs": np.array([[0, 1, 1], [2, 3, 0]]),
+    "conflicts": np.array([[7, 107]]),
+    "observations": np.array([(0, 1.5)] * 30, dtype=[("image", "i4"), ("x", "f8")]),
+}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    pairs = np.array([[0, 1, 1], [2, 3, 0]])
-    observations = np.array([(0, 1.5)] * 30, dtype=[("image", "i4"), ("x", "f8")])
-    make_set(test_pairs=pairs, conflicts=np.array([[7, 107]]), observations=observations).save(tmp_path / "scene")
+    noise_set(origin={"source": "test"}, **ARRAYS).save(tmp_path / "scene")
     return tmp_path / "scene"
 
 
@@ -46,59 +34,38 @@ def edit_card(folder: Path, **changes: object) -> None:
 def assert_refused(folder: Path, message: str = "") -> None:
     with pytest.raises(InputError) as caught:
         PatchSet.open(folder)
-    assert str(folder) in str(caught.value)
-    assert message in str(caught.value)
+    assert str(folder) in str(caught.value) and message in str(caught.value)
 
 
-def test_round_trip_with_all_arrays(folder: Path) -> None:
-    original, opened = make_set(), PatchSet.open(str(folder))
+def test_round_trip_with_all_arrays(folder: Path, tmp_path: Path) -> None:
+    original, opened = noise_set(), PatchSet.open(str(folder))
     assert (opened.name, opened.origin, len(opened)) == ("scene", {"source": "test"}, 30)
-    assert np.array_equal(opened.patches, original.patches) and opened.patches.dtype == np.uint8
-    assert np.array_equal(opened.point_id, original.point_id)
-    assert opened.test_pairs is not None and opened.test_pairs.tolist() == [[0, 1, 1], [2, 3, 0]]
-    assert opened.conflicts is not None and opened.conflicts.tolist() == [[7, 107]]
-    assert opened.observations is not None and opened.observations["x"].tolist() == [1.5] * 30
+    assert np.array_equal(opened.patches, original.patches) and np.array_equal(opened.point_id, original.point_id)
+    for name, array in ARRAYS.items():
+        assert np.array_equal(getattr(opened, name), array)
     card = json.loads((folder / "set.json").read_text())
     assert (card["format"], card["patches"], card["points"]) == (FORMAT, 30, 10)
-
-
-def test_round_trip_without_optional_arrays(tmp_path: Path) -> None:
-    opened = make_set().save(tmp_path / "deep" / "scene")
-    assert opened.test_pairs is None and opened.conflicts is None and opened.observations is None
-    names = sorted(path.name for path in (tmp_path / "deep" / "scene").iterdir())
-    assert names == ["patches.npy", "point_id.npy", "set.json"]
-
-
-def test_patches_are_mapped_and_read_only(folder: Path) -> None:
-    opened = PatchSet.open(folder)
     assert isinstance(opened.patches, np.memmap)
     with pytest.raises(ValueError):
         opened.patches[0] = 0
+    opened.save(tmp_path / "copy")
+    assert contents(tmp_path / "copy") == contents(folder)
 
 
-def test_a_copy_of_an_opened_set_is_the_same(folder: Path, tmp_path: Path) -> None:
-    PatchSet.open(folder).save(tmp_path / "copy")
-    for name in ("patches", "point_id", "test_pairs", "conflicts", "observations", "set"):
-        suffix = "json" if name == "set" else "npy"
-        assert (folder / f"{name}.{suffix}").read_bytes() == (tmp_path / "copy" / f"{name}.{suffix}").read_bytes()
+@pytest.mark.parametrize("count", [0, 5, 5000])
+def test_round_trip_without_optional_arrays(tmp_path: Path, count: int) -> None:
+    """An empty set, and one longer than a block."""
+    opened = blank_set(np.arange(count)).save(tmp_path / "deep" / "scene")
+    assert opened.test_pairs is None and opened.conflicts is None and opened.observations is None
+    assert opened.patches.shape == (count, 64, 64)
+    assert np.array_equal(opened.patches[:, 5, 7], (np.arange(count) % 256).astype(np.uint8))
+    assert names(tmp_path / "deep" / "scene") == ["patches.npy", "point_id.npy", "set.json"]
+    pairs = np.empty((0, 3), dtype=np.int64)
+    again = blank_set([], test_pairs=pairs).save(tmp_path / "empty")
+    assert again.test_pairs is not None and again.test_pairs.shape == (0, 3)
 
 
-def test_sets_longer_than_a_block_keep_their_order(tmp_path: Path) -> None:
-    number = np.arange(5000)
-    patches = np.broadcast_to(number[:, None, None], (5000, 64, 64)).astype(np.uint8)
-    opened = PatchSet("long", patches, number).save(tmp_path / "long")
-    assert np.array_equal(opened.patches[:, 5, 7], (number % 256).astype(np.uint8))
-    assert np.load(tmp_path / "long" / "patches.npy").shape == (5000, 64, 64)
-
-
-def test_empty_set(tmp_path: Path) -> None:
-    empty = blank_set(np.empty(0, dtype=np.int64), test_pairs=np.empty((0, 3), dtype=np.int64))
-    opened = empty.save(tmp_path / "empty")
-    assert len(opened) == 0 and opened.patches.shape == (0, 64, 64)
-    assert opened.test_pairs is not None and opened.test_pairs.shape == (0, 3)
-
-
-def large_set(folder: Path, count: int, byte_count: int) -> Path:
+def large_set(folder: Path, count: int, byte_count: int, ids: int) -> Path:
     """patches.npy has a header for `count` patches and `byte_count` bytes that take no room on the disk."""
     folder.mkdir()
     with open(folder / "patches.npy", "wb") as stream:
@@ -106,65 +73,51 @@ def large_set(folder: Path, count: int, byte_count: int) -> Path:
         np.lib.format.write_array_header_1_0(stream, header)
         stream.truncate(stream.tell() + byte_count)
     (folder / "set.json").write_text(json.dumps({"format": FORMAT, "name": "large", "patches": count}))
+    np.save(folder / "point_id.npy", np.arange(ids))
     return folder
 
 
 def test_opening_does_not_read_the_patches(tmp_path: Path) -> None:
-    folder = large_set(tmp_path / "large", 500_000, 500_000 * 64 * 64)
-    np.save(folder / "point_id.npy", np.arange(500_000))
+    folder = large_set(tmp_path / "large", 500_000, 500_000 * 64 * 64, 500_000)
     start = time.perf_counter()
     opened = PatchSet.open(folder)
     assert time.perf_counter() - start < 0.5
     assert len(opened) == 500_000 and not opened.patches[-1].any()
+    # A header for 4 TB and little behind it: a question of sizes, nothing that has to be read.
+    assert_refused(large_set(tmp_path / "truncated", 10**9, 50 * 64 * 64, 10), "patches.npy")
 
 
-def test_what_is_no_patchset_is_named(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "set.json").write_text('{"format": "something else"}')
-    (tmp_path / "list").mkdir()
-    (tmp_path / "list" / "set.json").write_text("[1]")
-    for name in ("none", "empty", "other", "list"):
-        assert not is_patchset(tmp_path / name)
-        assert_refused(tmp_path / name, FORMAT)
+@pytest.mark.parametrize("card", [None, '{"format": "something else"}', "[1]"])
+def test_what_is_no_patchset_is_named(tmp_path: Path, card: str | None) -> None:
+    if card is not None:
+        (tmp_path / "set.json").write_text(card)
+    for folder in (tmp_path, tmp_path / "none"):
+        assert not is_patchset(folder)
+        assert_refused(folder, FORMAT)
 
 
-@pytest.mark.parametrize("name", ["patches.npy", "point_id.npy"])
-def test_missing_files_are_refused(folder: Path, name: str) -> None:
-    (folder / name).unlink()
-    assert_refused(folder, name)
+FILES = ("patches.npy", "point_id.npy", "test_pairs.npy", "conflicts.npy")
 
 
-@pytest.mark.parametrize("name", ["patches.npy", "point_id.npy", "test_pairs.npy", "conflicts.npy"])
-@pytest.mark.parametrize("left", [0, 3, 60, -1])
-def test_truncated_arrays_are_refused(folder: Path, name: str, left: int) -> None:
-    content = (folder / name).read_bytes()
-    (folder / name).write_bytes(content[:left])
-    assert_refused(folder, name)
+def keep_start(name: str, size: int) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
 
 
-def test_truncated_sets_larger_than_memory_are_refused(tmp_path: Path) -> None:
-    """A header for 4 TB and little behind it: a question of sizes, nothing that has to be read."""
-    folder = large_set(tmp_path / "large", 10**9, 50 * 64 * 64)
-    np.save(folder / "point_id.npy", np.arange(10))
-    assert_refused(folder, "patches.npy")
-
-
-@pytest.mark.parametrize("content", ['{"format": "sdg', ""])
-def test_truncated_card_is_refused(folder: Path, content: str) -> None:
-    (folder / "set.json").write_text(content)
-    assert_refused(folder, "set.json")
-
-
-def test_card_without_a_name_is_refused(folder: Path) -> None:
-    edit_card(folder, name=None)
-    assert_refused(folder)
-
-
-@pytest.mark.parametrize("count", [29, 31, None])
-def test_count_of_the_card_must_agree(folder: Path, count: int | None) -> None:
-    edit_card(folder, patches=count)
-    assert_refused(folder, "30")
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / "patches.npy").unlink(), "patches.npy"),
+        (lambda folder: (folder / "point_id.npy").unlink(), "point_id.npy"),
+        *((keep_start(name, left), name) for name in FILES for left in (0, 3, 60, -1)),
+        (keep_start("set.json", 15), "set.json"),
+        (keep_start("set.json", 0), "set.json"),
+        (lambda folder: edit_card(folder, name=None), ""),
+        *((lambda folder, count=count: edit_card(folder, patches=count), "30") for count in (29, 31, None)),
+    ],
+)
+def test_damaged_folders_are_refused(folder: Path, damage: Callable[[Path], object], message: str) -> None:
+    damage(folder)
+    assert_refused(folder, message)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +156,7 @@ def test_pickled_arrays_are_refused_and_never_run(folder: Path, tmp_path: Path) 
 
 
 def test_writer_streams_blocks(tmp_path: Path) -> None:
-    patches = make_set().patches
+    patches = noise_set().patches
     with write_patchset(tmp_path / "scene", "scene", {"by": "blocks"}) as writer:
         for start, stop in ((0, 1), (1, 1), (1, 18), (18, 30)):
             writer.append(patches[start:stop])
@@ -214,113 +167,78 @@ def test_writer_streams_blocks(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["scene"]
 
 
-@pytest.mark.parametrize("failure", [ValueError, KeyboardInterrupt])
-def test_interrupted_writer_leaves_nothing(tmp_path: Path, failure: type[BaseException]) -> None:
-    with pytest.raises(failure), write_patchset(tmp_path / "scene", "scene") as writer:
-        writer.append(make_set().patches)
-        raise failure
+@pytest.mark.parametrize(
+    ("shape", "dtype", "ids", "failure", "message"),
+    [
+        ((30, 64, 64), np.uint8, None, ValueError, "stop"),
+        ((30, 64, 64), np.uint8, None, KeyboardInterrupt, "stop"),
+        ((30, 64, 64), np.uint8, None, RuntimeError, "finish"),
+        ((30, 64, 64), np.uint8, 29, InputError, "29 point ids"),
+        ((30, 64, 64), np.uint8, 31, InputError, "31 point ids"),
+        ((2, 32, 32), np.uint8, 2, InputError, "uint8"),
+        ((64, 64), np.uint8, 64, InputError, "uint8"),
+        ((2, 64, 64, 1), np.uint8, 2, InputError, "uint8"),
+        ((2, 64, 64), np.float64, 2, InputError, "float64"),
+    ],
+)
+def test_a_writer_that_fails_leaves_nothing(
+    tmp_path: Path, shape: tuple[int, ...], dtype: type, ids: int | None, failure: type[BaseException], message: str
+) -> None:
+    with pytest.raises(failure, match=message), write_patchset(tmp_path / "scene", "scene") as writer:
+        writer.append(np.zeros(shape, dtype=dtype))
+        if ids is not None:
+            writer.finish(np.arange(ids))
+        elif failure is not RuntimeError:  # left without finish
+            raise failure("stop")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_writer_left_without_finish_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="finish"), write_patchset(tmp_path / "scene", "scene") as writer:
-        writer.append(make_set().patches)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("ids", [29, 31])
-def test_writer_counts(tmp_path: Path, ids: int) -> None:
-    with pytest.raises(InputError, match=f"{ids} point ids"), write_patchset(tmp_path / "scene", "scene") as writer:
-        writer.append(make_set().patches)
-        writer.finish(np.arange(ids))
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("shape", [(2, 32, 32), (64, 64), (2, 64, 64, 1)])
-def test_writer_refuses_other_patches(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    with pytest.raises(InputError, match="uint8"), write_patchset(tmp_path / "scene", "scene") as writer:
-        writer.append(np.zeros(shape, dtype=np.uint8))
-    with pytest.raises(InputError, match="float64"), write_patchset(tmp_path / "scene", "scene") as writer:
-        writer.append(np.zeros((2, 64, 64)))
 
 
 def test_saving_never_replaces(folder: Path) -> None:
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before = contents(folder.parent)
     with pytest.raises(InputError, match="already exists"):
-        make_set(seed=1).save(folder)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    assert [path.name for path in folder.parent.iterdir()] == ["scene"]
+        noise_set(seed=1).save(folder)
+    assert contents(folder.parent) == before
 
 
-def unordered(pairs: np.ndarray) -> list[tuple[int, int]]:
-    return [(min(first, second), max(first, second)) for first, second in pairs[:, :2].tolist()]
+FEW_PAIRS = np.array([(a, b) for a in range(20) for b in range(a) if (a + b) % 10])
 
 
-def assert_labels_and_distinctness(patchset: PatchSet, pairs: np.ndarray) -> None:
-    assert pairs.dtype == np.int64
-    for first, second, same in pairs:
-        assert first != second
-        assert same == int(patchset.point_id[first] == patchset.point_id[second])
-    matching = unordered(pairs[pairs[:, 2] == 1])
-    assert len(set(matching)) == len(matching)
+@pytest.mark.parametrize(
+    ("ids", "conflicts", "asked", "expected"),
+    [
+        (np.random.default_rng(3).permutation(np.repeat(np.arange(200) * 13, 4)), None, 600, 600),
+        # Points with one patch are in no matching pair.
+        (np.concatenate([np.arange(1000, 1050), np.repeat(np.arange(50), 2)]), None, 60, 60),
+        (np.repeat(np.arange(20), 2), None, 1000, 40),  # 20 matching pairs, however many are asked for
+        (np.repeat(np.arange(30) * 5, 4), np.array([[5 * n + 5, 5 * n] for n in range(29)]), 300, 300),
+        (np.repeat(np.arange(20), 50), FEW_PAIRS, 1000, None),  # most points are ambiguous
+        (np.concatenate([np.zeros(900, dtype=np.int64), np.repeat(np.arange(1, 51), 2)]), None, 1000, None),
+    ],
+)
+def test_pairs_are_balanced_and_labelled_by_the_points(
+    ids: np.ndarray, conflicts: np.ndarray | None, asked: int, expected: int | None
+) -> None:
+    pairs = random_test_pairs(blank_set(ids, conflicts=conflicts), asked)
+    assert pairs.dtype == np.int64 and 0 < len(pairs) <= asked and expected in (None, len(pairs))
+    assert 2 * int(pairs[:, 2].sum()) == len(pairs)
+    assert 0 < int(pairs[: len(pairs) // 4, 2].sum()) < len(pairs) // 4  # mixed, not one kind first
+    assert (pairs[:, 0] != pairs[:, 1]).all()
+    assert np.array_equal(pairs[:, 2] == 1, ids[pairs[:, 0]] == ids[pairs[:, 1]])
+    matching = np.sort(pairs[pairs[:, 2] == 1, :2], axis=1)
+    assert len(np.unique(matching, axis=0)) == len(matching)
+    forbidden = {frozenset(pair) for pair in conflicts.tolist()} if conflicts is not None else set()
 
+    def clashes(rows: np.ndarray) -> int:
+        return sum(frozenset(pair) in forbidden for pair in ids[rows[rows[:, 2] == 0, :2]].tolist())
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_pairs_are_balanced_and_labelled_by_the_points(seed: int) -> None:
-    patchset = blank_set(np.random.default_rng(3).permutation(np.repeat(np.arange(200) * 13, 4)))
-    pairs = random_test_pairs(patchset, 600, seed)
-    assert pairs.shape == (600, 3)
-    assert int(pairs[:, 2].sum()) == 300
-    assert_labels_and_distinctness(patchset, pairs)
-    assert 45 < int(pairs[:150, 2].sum()) < 105  # mixed, not one kind first
-
-
-def test_points_with_one_patch_are_in_no_matching_pair() -> None:
-    patchset = blank_set(np.concatenate([np.arange(1000, 1050), np.repeat(np.arange(50), 2)]))
-    pairs = random_test_pairs(patchset, 60)
-    assert_labels_and_distinctness(patchset, pairs)
-    assert int(pairs[:, 2].sum()) == 30
-
-
-def test_small_sets_give_each_matching_pair_once() -> None:
-    """20 points with two patches: 20 matching pairs, however many are asked for."""
-    patchset = blank_set(np.repeat(np.arange(20), 2))
-    pairs = random_test_pairs(patchset, 1000)
-    assert_labels_and_distinctness(patchset, pairs)
-    assert int((pairs[:, 2] == 1).sum()) == 20 and int((pairs[:, 2] == 0).sum()) == 20
-
-
-def test_conflicting_points_are_neither_matching_nor_different() -> None:
-    ids = np.repeat(np.arange(30) * 5, 4)
-    conflicts = np.array([[5 * (n + 1), 5 * n] for n in range(29)] + [[5 * n, 5 * (n + 2)] for n in range(28)])
-    patchset = blank_set(ids, conflicts=conflicts)
-    forbidden = {frozenset(pair) for pair in conflicts.tolist()}
-    without = random_test_pairs(blank_set(ids), 300)
-    between = [frozenset(ids[row[:2]].tolist()) for row in without if not row[2]]
-    assert any(pair in forbidden for pair in between)  # there is something to avoid
-    pairs = random_test_pairs(patchset, 300)
-    assert_labels_and_distinctness(patchset, pairs)
-    assert int(pairs[:, 2].sum()) == 150 and len(pairs) == 300
-    assert not any(frozenset(ids[row[:2]].tolist()) in forbidden for row in pairs if not row[2])
-
-
-def test_pairs_stay_balanced_when_most_points_conflict() -> None:
-    ids = np.repeat(np.arange(20), 50)
-    conflicts = np.array([(a, b) for a in range(20) for b in range(a) if (a + b) % 10])
-    pairs = random_test_pairs(blank_set(ids, conflicts=conflicts), 1000)
-    assert int((pairs[:, 2] == 1).sum()) == int((pairs[:, 2] == 0).sum()) > 0
-
-
-def test_pairs_stay_balanced_when_one_point_has_most_patches() -> None:
-    ids = np.concatenate([np.zeros(900, dtype=np.int64), np.repeat(np.arange(1, 51), 2)])
-    pairs = random_test_pairs(blank_set(ids), 1000)
-    assert int((pairs[:, 2] == 1).sum()) == int((pairs[:, 2] == 0).sum()) > 0
+    assert clashes(pairs) == 0
+    assert conflicts is None or clashes(random_test_pairs(blank_set(ids), asked)) > 0  # there is something to avoid
 
 
 @pytest.mark.parametrize("ids", [[], [1, 2, 3], [1, 1, 2, 3], [4, 4, 4]])
 def test_sets_too_small_for_pairs_are_refused(ids: list[int]) -> None:
     with pytest.raises(InputError, match="'blank'"):
-        random_test_pairs(blank_set(np.array(ids, dtype=np.int64)), 10)
+        random_test_pairs(blank_set(ids), 10)
 
 
 @pytest.mark.parametrize("scale", [1, 10**15])

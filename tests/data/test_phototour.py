@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -23,18 +24,17 @@ from sdgmnet.data.phototour import (
     write_phototour,
 )
 from sdgmnet.errors import InputError
+from tests.data.samples import blank_set, names, noise_set
 
 
-def make_set(count: int = 300, seed: int = 0, name: str = "scene") -> PatchSet:
-    """A set with ids that have gaps and are not sorted."""
-    rng = np.random.default_rng(seed)
-    point_id = rng.permutation(np.repeat(rng.choice(10**6, count, replace=False), 2)[:count]).astype(np.int64)
-    pairs = rng.integers(count, size=(40, 2))
-    mate = {int(i): int(np.flatnonzero(point_id == point_id[i])[-1]) for i in pairs[::2, 0]}
-    pairs[::2, 1] = [mate[int(i)] for i in pairs[::2, 0]]
-    test_pairs = np.column_stack([pairs, point_id[pairs[:, 0]] == point_id[pairs[:, 1]]])
-    patches = rng.integers(256, size=(count, 64, 64), dtype=np.uint8)
-    return PatchSet(name, patches, point_id, test_pairs.astype(np.int64))
+def make_set(count: int = 300) -> PatchSet:
+    """Ids have gaps and are not sorted; half of 40 test pairs match."""
+    scene = noise_set(-(-count // 2), 2)
+    patches, point_id = scene.patches[:count], scene.point_id[:count]
+    first = np.arange(40) % count
+    mate = [np.flatnonzero(point_id == point_id[number])[-1] for number in first]
+    second = np.where(first % 2, mate, (first + 7) % count)
+    return PatchSet("scene", patches, point_id, np.column_stack([first, second, point_id[first] == point_id[second]]))
 
 
 @pytest.fixture
@@ -45,29 +45,32 @@ def folder(tmp_path: Path) -> Path:
 
 
 def assert_same(left: PatchSet, right: PatchSet) -> None:
-    assert np.array_equal(left.patches, right.patches)
-    assert np.array_equal(left.point_id, right.point_id)
-    assert (left.test_pairs is None) == (right.test_pairs is None)
-    if left.test_pairs is not None and right.test_pairs is not None:
-        assert np.array_equal(left.test_pairs, right.test_pairs)
+    for name in ("patches", "point_id", "test_pairs"):
+        assert np.array_equal(getattr(left, name), getattr(right, name))
 
 
 @pytest.mark.parametrize("count", [1, 255, 256, 257, 700])
-def test_reads_back_what_was_written(tmp_path: Path, count: int) -> None:
-    original = make_set(count)
-    write_phototour(original, tmp_path / "scene")
-    assert is_phototour(tmp_path / "scene")
-    back = read_phototour(tmp_path / "scene")
-    assert_same(back, original)
-    assert back.name == "scene"
-    assert isinstance(back.patches, np.memmap)
-    assert is_patchset(tmp_path / "scene" / "patchset")
+def test_reads_back_what_was_written_once(tmp_path: Path, count: int) -> None:
+    write_phototour(make_set(count), tmp_path / "scene")
+    heard: list[tuple[str, int, int]] = []
+    first = read_phototour(tmp_path / "scene", on_progress=lambda *what: heard.append(what))
+    assert_same(first, make_set(count))
+    assert first.name == "scene" and isinstance(first.patches, np.memmap) and is_patchset(tmp_path / "scene/patchset")
+    assert "scene" in heard[-1][0] and heard[-1][1] == heard[-1][2] == -(-count // 256)
+    remove_bitmaps(tmp_path / "scene")
+    assert_same(read_phototour(tmp_path / "scene"), first)
+
+
+def test_is_phototour(folder: Path, tmp_path: Path) -> None:
+    assert is_phototour(folder) and is_phototour(str(folder))
+    assert not is_phototour(tmp_path) and not is_phototour(tmp_path / "nowhere")
+    (folder / "info.txt").unlink()
+    assert not is_phototour(folder)
 
 
 def test_layout_of_the_written_files(folder: Path) -> None:
     written = make_set()
-    names = sorted(path.name for path in folder.iterdir())
-    assert names == ["info.txt", "m50_40_40_0.txt", "patches0000.bmp", "patches0001.bmp"]
+    assert names(folder) == ["info.txt", "m50_40_40_0.txt", "patches0000.bmp", "patches0001.bmp"]
     # 8-bit gray: a header of 14 + 40 bytes, a palette of 256 colours, the pixels
     assert (folder / "patches0001.bmp").stat().st_size == 14 + 40 + 1024 + 1024 * 1024
     last = cv2.imread(str(folder / "patches0001.bmp"), cv2.IMREAD_UNCHANGED)
@@ -110,47 +113,35 @@ def test_contiguous_ids_count_up_in_order_of_appearance(tmp_path: Path) -> None:
     assert number_by_appearance(np.array([70, 5, 70, 9, 5, 9])).tolist() == [0, 1, 0, 2, 1, 2]
     original = make_set()
     write_phototour(original, tmp_path / "scene", contiguous_ids=True)
-    back = read_phototour(tmp_path / "scene")
-    assert back.point_id[0] == 0
-    assert np.array_equal(np.unique(back.point_id), np.arange(len(np.unique(original.point_id))))
-    same = original.point_id[:, None] == original.point_id[None]
-    assert np.array_equal(back.point_id[:, None] == back.point_id[None], same)
-    assert original.test_pairs is not None and back.test_pairs is not None
-    assert np.array_equal(back.test_pairs, original.test_pairs)
+    expected = replace(original, point_id=number_by_appearance(original.point_id))
+    assert_same(read_phototour(tmp_path / "scene"), expected)
 
 
-def test_conversion_happens_once(folder: Path, tmp_path: Path) -> None:
-    first = read_phototour(folder, tmp_path / "out")
-    remove_bitmaps(folder)
-    assert_same(read_phototour(folder, tmp_path / "out"), first)
-
-
-def test_a_conversion_of_other_patches_is_not_taken(folder: Path) -> None:
-    read_phototour(folder)
-    with open(folder / "info.txt", "a") as info:
-        info.write("5 0\n")
-    with pytest.raises(InputError, match="patchset.* 301 "):
-        read_phototour(folder)
-
-
-def test_an_output_folder_with_other_files_is_left_alone(folder: Path, tmp_path: Path) -> None:
+def test_folders_that_hold_something_else_are_left_alone(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("keep")
     with pytest.raises(InputError, match="out already exists"):
         read_phototour(folder, tmp_path / "out")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
+    assert names(tmp_path / "out") == ["mine.txt"]
+    read_phototour(folder)
+    with open(folder / "info.txt", "a") as info:
+        info.write("5 0\n")
+    with pytest.raises(InputError, match="patchset.* 301 "):  # a conversion of other patches
+        read_phototour(folder)
 
 
 def test_choice_of_the_file_of_pairs(folder: Path, tmp_path: Path) -> None:
-    rows = (folder / "m50_40_40_0.txt").read_text().splitlines(keepends=True)
+    def pairs_read(name: str) -> int:
+        return len(read_phototour(folder, tmp_path / name).test_pairs)  # type: ignore[arg-type]
+
+    rows = (folder / PAIRS).read_text().splitlines(keepends=True)
     (folder / "m50_5_5_0.txt").write_text("".join(rows[:5]))
     (folder / "m50_9_8_0.txt").write_text("not a file of pairs")
-    assert len(read_phototour(folder, tmp_path / "largest").test_pairs) == 40  # type: ignore[arg-type]
+    assert pairs_read("largest") == 40
     (folder / "m50_100000_100000_0.txt").write_text(rows[0] * 100000)
     (folder / "m50_500000_500000_0.txt").write_text("not looked at")
-    assert len(read_phototour(folder, tmp_path / "standard").test_pairs) == 100000  # type: ignore[arg-type]
-    # The conversion from before the file came takes it as well.
-    assert len(read_phototour(folder, tmp_path / "largest").test_pairs) == 100000  # type: ignore[arg-type]
+    assert pairs_read("standard") == 100000
+    assert pairs_read("largest") == 100000  # the conversion from before the file came takes it as well
 
 
 def test_pairs_with_six_columns_are_read(folder: Path) -> None:
@@ -159,39 +150,38 @@ def test_pairs_with_six_columns_are_read(folder: Path) -> None:
     assert np.array_equal(read_phototour(folder).test_pairs, make_set().test_pairs)  # type: ignore[arg-type]
 
 
-def keep_start(name: str, size: int) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
+PAIRS, LAST = "m50_40_40_0.txt", "patches0001.bmp"
+Damage = Callable[[Path], object]
 
 
-def change_line(name: str, line: int, text: str) -> Callable[[Path], object]:
-    def damage(folder: Path) -> None:
-        lines = (folder / name).read_text().splitlines()
-        lines[line] = text
-        (folder / name).write_text("\n".join(lines) + "\n")
-
-    return damage
+def rewrite(name: str, change: Callable[[bytes], bytes]) -> Damage:
+    return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
 
 
-def pack(name: str, offset: int, layout: str, value: int) -> Callable[[Path], object]:
-    def damage(folder: Path) -> None:
-        content = bytearray((folder / name).read_bytes())
-        struct.pack_into(layout, content, offset, value)
-        (folder / name).write_bytes(content)
-
-    return damage
+def keep_start(name: str, size: int) -> Damage:
+    return rewrite(name, lambda content: content[:size])
 
 
-def replace_with(name: str, content: bytes) -> Callable[[Path], object]:
+def change_line(name: str, line: int, text: str) -> Damage:
+    def change(content: bytes) -> bytes:
+        lines = content.decode().splitlines()
+        return "\n".join([*lines[:line], text, *lines[line + 1 :], ""]).encode()
+
+    return rewrite(name, change)
+
+
+def pack(offset: int, layout: str, value: int) -> Damage:
+    """Another number in the header of the last bitmap."""
+    number = struct.pack(layout, value)
+    return rewrite(LAST, lambda content: content[:offset] + number + content[offset + len(number) :])
+
+
+def replace_with(name: str, content: bytes) -> Damage:
     return lambda folder: (folder / name).write_bytes(content)
 
 
-def add_pair(folder: Path) -> None:
-    path = folder / "m50_40_40_0.txt"
-    path.write_text(path.read_text() + path.read_text().splitlines()[0])
-
-
-def one_other_point(folder: Path) -> None:
-    change_line(PAIRS, 3, f"0 {make_set().point_id[0]} 0 3 7 0 0")(folder)
+def remove(name: str) -> Damage:
+    return lambda folder: (folder / name).unlink()
 
 
 def remove_bitmaps(folder: Path) -> None:
@@ -199,17 +189,13 @@ def remove_bitmaps(folder: Path) -> None:
         path.unlink()
 
 
-def small_bitmap(folder: Path) -> None:
-    cv2.imwrite(str(folder / "patches0001.bmp"), np.zeros((512, 1024), dtype=np.uint8))
-
-
-PAIRS, LAST = "m50_40_40_0.txt", "patches0001.bmp"
-REFUSALS: dict[str, tuple[Callable[[Path], object], str]] = {
+SMALL_BITMAP = cv2.imencode(".bmp", np.zeros((512, 1024), dtype=np.uint8))[1].tobytes()
+REFUSALS: dict[str, tuple[Damage, str]] = {
     "no folder": (shutil.rmtree, "scene"),
-    "no info": (lambda folder: (folder / "info.txt").unlink(), "info.txt"),
+    "no info": (remove("info.txt"), "info.txt"),
     "no bitmaps": (remove_bitmaps, "patches0000.bmp is missing"),
-    "first bitmap missing": (lambda folder: (folder / "patches0000.bmp").unlink(), "patches0000.bmp is missing"),
-    "last bitmap missing": (lambda folder: (folder / LAST).unlink(), "need 2 .patches0001.bmp is missing"),
+    "first bitmap missing": (remove("patches0000.bmp"), "patches0000.bmp is missing"),
+    "last bitmap missing": (remove(LAST), "need 2 .patches0001.bmp is missing"),
     "bitmap too many": (replace_with("patches0002.bmp", b"BM"), "has 3 bitmaps.* need 2 .patches0002.bmp"),
     "bitmap not numbered": (replace_with("patches_old.bmp", b"BM"), "patches_old.bmp"),
     "bitmap twice": (replace_with("patches1.bmp", b"BM"), "has 3 bitmaps"),
@@ -218,12 +204,12 @@ REFUSALS: dict[str, tuple[Callable[[Path], object], str]] = {
     "bitmap cut in its header": (keep_start(LAST, 20), LAST),
     "bitmap cut in its pixels": (keep_start(LAST, 500_000), f"{LAST} .* 500000"),
     "bitmap cut by one byte": (keep_start(LAST, 1049653), f"{LAST} .* 1049653 of 1049654"),
-    "bitmap declares more": (pack(LAST, 2, "<I", 1049655), LAST),
-    "pixels start late": (pack(LAST, 10, "<I", 2000), LAST),
+    "bitmap declares more": (pack(2, "<I", 1049655), LAST),
+    "pixels start late": (pack(10, "<I", 2000), LAST),
     "not a bitmap": (replace_with(LAST, b"\x89PNG" + bytes(5000)), LAST),
-    "compressed bitmap": (pack(LAST, 30, "<I", 1), LAST),
-    "one bit a pixel": (pack(LAST, 28, "<H", 1), LAST),
-    "bitmap of another size": (small_bitmap, f"{LAST} has 1024x512 pixels"),
+    "compressed bitmap": (pack(30, "<I", 1), LAST),
+    "one bit a pixel": (pack(28, "<H", 1), LAST),
+    "bitmap of another size": (replace_with(LAST, SMALL_BITMAP), f"{LAST} has 1024x512 pixels"),
     "info empty": (replace_with("info.txt", b"\n"), "info.txt is empty"),
     "info with words": (change_line("info.txt", 3, "seven 0"), "info.txt .*seven"),
     "info with a fraction": (change_line("info.txt", 3, "7.5 0"), "info.txt"),
@@ -236,13 +222,13 @@ REFUSALS: dict[str, tuple[Callable[[Path], object], str]] = {
     "pairs cut off": (keep_start(PAIRS, 400), PAIRS),
     "fewer pairs": (replace_with(PAIRS, b"0 1 0 0 1 0 0\n"), f"{PAIRS} has 1 pairs .* 40"),
     "no pairs in the file": (replace_with(PAIRS, b""), f"{PAIRS} has 0 pairs .* 40"),
-    "more pairs": (add_pair, f"{PAIRS} has 41 pairs .* 40"),
+    "more pairs": (rewrite(PAIRS, lambda rows: rows + rows.splitlines()[0]), f"{PAIRS} has 41 pairs .* 40"),
     "pair with few columns": (change_line(PAIRS, 3, "0 0 0 1"), PAIRS),
     "all pairs with few columns": (replace_with(PAIRS, b"0 0 1 1\n" * 40), PAIRS),
     "pair of words": (change_line(PAIRS, 3, "a b c d e f g"), PAIRS),
     "patch out of range": (change_line(PAIRS, 3, "0 0 0 300 0 0 0"), f"{PAIRS}, pair 4"),
     "negative patch": (change_line(PAIRS, 3, "-1 0 0 3 0 0 0"), f"{PAIRS}, pair 4"),
-    "one other point": (one_other_point, f"{PAIRS}, pair 4"),
+    "one other point": (change_line(PAIRS, 3, f"0 {make_set().point_id[0]} 0 3 1 0 0"), f"{PAIRS}, pair 4"),
     "other point": (change_line(PAIRS, 3, "0 0 0 3 0 0 0"), f"{PAIRS}, pair 4"),
 }
 
@@ -301,34 +287,20 @@ def test_a_read_only_folder_asks_for_an_output_folder(read_only_folder: Path) ->
 
 
 def test_writing_refuses_what_the_layout_cannot_hold(tmp_path: Path) -> None:
-    patches = np.zeros((2, 64, 64), dtype=np.uint8)
-    with pytest.raises(InputError, match="negative"):
-        write_phototour(PatchSet("scene", patches, np.array([-1, 3])), tmp_path / "a")
-    with pytest.raises(InputError, match="contradict"):
-        pairs = np.array([[0, 1, 1]])
-        write_phototour(PatchSet("scene", patches, np.array([1, 3]), pairs), tmp_path / "a")
-    with pytest.raises(InputError, match="empty"):
-        write_phototour(PatchSet("scene", patches[:0], np.array([], dtype=np.int64)), tmp_path / "a")
+    negative = blank_set([-1, 3])
+    cases = [(negative, "a", "negative"), (blank_set([1, 3], test_pairs=np.array([[0, 1, 1]])), "a", "contradict")]
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "mine.txt").write_text("keep")
-    with pytest.raises(InputError, match="already exists"):
-        write_phototour(PatchSet("scene", patches, np.array([1, 3])), tmp_path / "b")
-    assert [path.name for path in tmp_path.rglob("*")] == ["b", "mine.txt"]
-    write_phototour(PatchSet("scene", patches, np.array([-1, 3])), tmp_path / "c", contiguous_ids=True)
+    for patchset, folder, message in [
+        *cases,
+        (blank_set([]), "a", "empty"),
+        (blank_set([1, 3]), "b", "already exists"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            write_phototour(patchset, tmp_path / folder)
+    assert names(tmp_path) == ["b", "b/mine.txt"]
+    write_phototour(negative, tmp_path / "c", contiguous_ids=True)
     assert read_phototour(tmp_path / "c").point_id.tolist() == [0, 1]
-
-
-def test_is_phototour(folder: Path, tmp_path: Path) -> None:
-    assert is_phototour(folder) and is_phototour(str(folder))
-    assert not is_phototour(tmp_path) and not is_phototour(tmp_path / "nowhere")
-    (folder / "info.txt").unlink()
-    assert not is_phototour(folder)
-
-
-def test_progress_of_a_conversion(folder: Path, tmp_path: Path) -> None:
-    heard: list[tuple[str, int, int]] = []
-    read_phototour(folder, tmp_path / "out", on_progress=lambda *what: heard.append(what))
-    assert "scene" in heard[-1][0] and heard[-1][1] == heard[-1][2] > 1
 
 
 PEAK = """
