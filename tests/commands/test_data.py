@@ -7,14 +7,13 @@ import pytest
 
 from sdgmnet.cli import main
 from sdgmnet.data.patchset import PatchSet, pairs_in
+from tests.data.samples import blank_set
 
 
-def small_set(folder: Path, points: int = 40, views: int = 4) -> Path:
+def small_set(folder: Path, points: int = 40) -> Path:
     """A set in which each point conflicts with the next."""
-    point_id = np.repeat(np.arange(points), views)
-    patches = np.random.default_rng(0).integers(0, 256, (len(point_id), 64, 64), dtype=np.uint8)
     conflicts = np.column_stack([np.arange(points - 1), np.arange(1, points)])
-    PatchSet(folder.name, patches, point_id, conflicts=conflicts).save(folder)
+    blank_set(np.repeat(np.arange(points), 4), folder.name, conflicts=conflicts).save(folder)
     return folder
 
 

@@ -1,5 +1,6 @@
 """Which regions become patches: overlap, thinning, what lies inside, and the jitter, each against plain counting."""
 
+import itertools
 import math
 
 import cv2
@@ -43,24 +44,11 @@ def counted_overlap(a: tuple[float, float, float], b: tuple[float, float, float]
     return float((first & second).sum() / (first | second).sum())
 
 
-@pytest.mark.parametrize(
-    ("distance", "radius", "other"),
-    [
-        (0, 2, 2),
-        (0, 1, 3),
-        (0.5, 1, 3),
-        (2, 1, 3),
-        (2.5, 1, 3),
-        (4, 1, 3),
-        (9, 1, 3),
-        (1, 2, 2),
-        (1.3, 2.2, 1.7),
-        (3, 2, 2),
-    ],
-)
-def test_overlap_of_circles(distance: float, radius: float, other: float) -> None:
-    computed = circle_overlap(np.array([distance], dtype=np.float64), np.array([float(radius)]), float(other))[0]
-    assert computed == pytest.approx(counted_overlap((distance, 0, radius), (0, 0, other)), abs=0.01)
+def test_overlap_of_circles() -> None:
+    sizes = ((2.0, 2.0), (1.0, 3.0), (2.2, 1.7))
+    for distance, (radius, other) in itertools.product((0, 0.5, 1.3, 2, 2.5, 3, 4, 9), sizes):
+        computed = circle_overlap(np.array([float(distance)]), np.array([radius]), other)[0]
+        assert computed == pytest.approx(counted_overlap((distance, 0, radius), (0, 0, other)), abs=0.01)
 
 
 def test_overlap_of_a_circle_and_its_image() -> None:
@@ -136,57 +124,38 @@ def test_inside_means_the_whole_square(homography: np.ndarray) -> None:
     expected = [border_inside(frame, homography, 190, 150) for frame in frames]
     assert within(frames, homography, (190, 150)).tolist() == expected
     assert (sum(expected) > 10) == (homography[0, 0] != -1)
-
-
-def test_inside_without_a_homography_is_inside_by_the_identity() -> None:
-    frames = region_frames(crowded(200, 6, 200.0))
     assert np.array_equal(within(frames, None, (190, 150)), within(frames, np.eye(3), (190, 150)))
 
 
-@pytest.mark.parametrize("noise", list(JITTERS))
-def test_jitter_stays_in_their_ranges_and_fill_them(noise: str) -> None:
+@pytest.mark.parametrize(("noise", "published"), [("e", 0.85), ("h", 0.72), ("t", 0.60)])
+def test_jitter_fills_its_ranges_and_gives_the_published_overlaps(noise: str, published: float) -> None:
     jitter = JITTERS[noise]
     maps = draw(jitter, (5, 800), np.random.default_rng(0)).reshape(-1, 2, 3)
     across, down = maps[:, :, 0], maps[:, :, 1]
-    turn = np.degrees(np.arctan2(across[:, 1], across[:, 0]))
     assert np.allclose((across * down).sum(axis=1), 0)  # scaled along the patch's own axes, then turned
-    lengths = np.log2(np.linalg.norm(across, axis=1)), np.log2(np.linalg.norm(down, axis=1))
-    drawn = {
-        "turn": turn,
-        "shift": maps[:, :, 2].ravel(),
-        "octaves": (lengths[0] + lengths[1]) / 2,
-        "shape": lengths[0] - lengths[1],
-    }
-    for name, values in drawn.items():
-        most = getattr(jitter, name)
+    wide, high = np.log2(np.linalg.norm(across, axis=1)), np.log2(np.linalg.norm(down, axis=1))
+    turn = np.degrees(np.arctan2(across[:, 1], across[:, 0]))
+    for values, most in zip((turn, maps[:, :, 2].ravel(), (wide + high) / 2, wide - high), jitter, strict=True):
         assert np.abs(values).max() <= most + 1e-9
         assert values.min() < -0.95 * most and values.max() > 0.95 * most and abs(values.mean()) < 0.05 * most
-
-
-@pytest.mark.parametrize(("noise", "published"), [("e", 0.85), ("h", 0.72), ("t", 0.60)])
-def test_median_overlaps_are_the_published(noise: str, published: float) -> None:
-    maps = draw(JITTERS[noise], (4000,), np.random.default_rng(1))
     assert np.median(overlaps(maps)) == pytest.approx(published, abs=0.01)
 
 
-def test_frames_are_jittered_in_their_own_axes() -> None:
-    frames = region_frames(crowded(6, 7))
-    maps = draw(JITTERS["h"], (2, 6), np.random.default_rng(2))
+def applied(frame: np.ndarray, point: list[float]) -> list[float]:
+    return [row[0] * point[0] + row[1] * point[1] + row[2] for row in frame]
+
+
+def test_a_region_reaches_five_scales_from_its_centre_and_is_jittered_in_its_own_axes() -> None:
+    keypoints = crowded(6, 7)
+    frames, maps = region_frames(keypoints), draw(JITTERS["h"], (2, 6), np.random.default_rng(2))
     jittered = compose(frames, maps)
-    for image in range(2):
-        for number in range(6):
-            for corner in ((-1, -1), (1, 0.5), (0, 0)):
-                inner = [row[0] * corner[0] + row[1] * corner[1] + row[2] for row in maps[image, number]]
-                expected = [row[0] * inner[0] + row[1] * inner[1] + row[2] for row in frames[number]]
-                computed = [row[0] * corner[0] + row[1] * corner[1] + row[2] for row in jittered[image, number]]
-                assert computed == pytest.approx(expected)
-
-
-def test_a_region_reaches_five_scales_from_its_centre_and_is_turned_to_its_angle() -> None:
-    frame = region_frames(Keypoints(np.array([[40.0, 30.0]]), np.array([2.0]), np.array([0.3]), np.ones(1)))[0]
-    middle_right = frame @ [1, 0, 1]
-    assert middle_right == pytest.approx([40 + 10 * math.cos(0.3), 30 + 10 * math.sin(0.3)])
-    assert frame @ [0, 1, 1] == pytest.approx([40 - 10 * math.sin(0.3), 30 + 10 * math.cos(0.3)])
+    for image, number, corner in itertools.product(range(2), range(6), ([-1, -1], [1, 0.5], [0, 0])):
+        expected = applied(frames[number], applied(maps[image, number], corner))
+        assert applied(jittered[image, number], corner) == pytest.approx(expected)
+    for (x, y), sigma, angle, frame in zip(keypoints.xy, keypoints.sigma, keypoints.angle, frames, strict=True):
+        reach = 5 * sigma
+        assert applied(frame, [1, 0]) == pytest.approx([x + reach * math.cos(angle), y + reach * math.sin(angle)])
+        assert applied(frame, [0, 1]) == pytest.approx([x - reach * math.sin(angle), y + reach * math.cos(angle)])
 
 
 def test_chosen_regions_keep_all_the_rules() -> None:
@@ -206,8 +175,7 @@ def test_chosen_regions_keep_all_the_rules() -> None:
     circles = [(x, y, sigma) for (x, y), sigma in zip(regions.keypoints.xy, regions.keypoints.sigma, strict=True)]
     for one in range(0, 120, 6):
         assert max(counted_overlap(circles[one], circles[k], 60) for k in range(120) if k != one) < 0.52
-    for noise in JITTERS:
-        assert regions.overlap[noise].shape == (5, 120)
+    assert all(overlap.shape == (5, 120) for overlap in regions.overlap.values())
     medians = [np.median(regions.overlap[noise]) for noise in "eht"]
     assert medians == pytest.approx([0.85, 0.72, 0.60], abs=0.04)
     for number in range(len(DETECTORS)):
@@ -217,13 +185,12 @@ def test_chosen_regions_keep_all_the_rules() -> None:
 def test_a_detector_with_few_regions_leaves_its_share_to_the_others() -> None:
     y, x = np.mgrid[:240, :240]
     blobs = np.full((240, 240), 60.0)
-    for row in range(3):
-        for column in range(3):
-            blobs += 150 * np.exp(-((x - 60 - 60 * column) ** 2 + (y - 60 - 60 * row) ** 2) / (2 * 4.0**2))
+    for row, column in itertools.product((60, 120, 180), repeat=2):
+        blobs += 150 * np.exp(-((x - column) ** 2 + (y - row) ** 2) / (2 * 4.0**2))
     regions = choose_regions(blobs.astype(np.uint8), (np.eye(3),), ((240, 240),), 9, np.random.default_rng(3))
     assert len(regions.frames) == 9  # the three detectors agree, and of each blob one is kept
     places = sorted((round(x / 60), round(y / 60)) for x, y in regions.keypoints.xy)
-    assert places == [(column, row) for column in (1, 2, 3) for row in (1, 2, 3)]
+    assert places == list(itertools.product((1, 2, 3), repeat=2))
 
 
 def test_nothing_to_choose() -> None:

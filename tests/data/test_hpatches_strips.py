@@ -17,6 +17,7 @@ from sdgmnet.data.hpatches.files import TYPES
 from sdgmnet.data.hpatches.strips import StripOptions, make_strips
 from sdgmnet.errors import InputError
 from sdgmnet.plots import draw_strips
+from tests.data.samples import contents, names
 from tests.features.samples import noise_image
 
 HOMOGRAPHIES = (
@@ -28,6 +29,7 @@ HOMOGRAPHIES = (
 )
 WIDTH, HEIGHT = 340, 300
 FEW = StripOptions(patches=60)
+AWAY = "1 0 9000\n0 1 0\n0 0 1\n"  # a homography that leads out of the image
 
 
 def write_sequence(folder: Path, seed: int = 0, others: int = 5) -> Path:
@@ -71,10 +73,6 @@ def correlation(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return (flat[0] * flat[1]).sum(axis=1) / np.linalg.norm(flat[0], axis=1) / np.linalg.norm(flat[1], axis=1)
 
 
-def contents(out: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
-
-
 def test_undisturbed_patches_show_the_same_place(
     sequences: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,14 +90,9 @@ def test_undisturbed_patches_show_the_same_place(
 
 
 def test_the_layout_is_the_official_one(made: Path) -> None:
-    assert len(TYPES) == 16 and TYPES[0] == "ref" and {"e1", "e5", "h1", "h5", "t1", "t5"} < set(TYPES)
     for sequence in ("v_noise", "v_other"):
-        assert {path.name for path in (made / sequence).iterdir()} == {
-            *(f"{name}.png" for name in TYPES),
-            "strips.json",
-        }
-        counts = {len(patches(made, sequence, name)) for name in TYPES}
-        assert counts == {60}
+        assert names(made / sequence) == sorted([*(f"{name}.png" for name in TYPES), "strips.json"])
+        assert {len(patches(made, sequence, name)) for name in TYPES} == {60}
     assert {path.name for path in made.iterdir()} == {"v_noise", "v_other", "set.json"}
 
 
@@ -174,78 +167,66 @@ def test_other_settings_are_refused_unless_forced(made: Path, sequences: Path) -
     assert contents(made) == before
 
 
-def test_other_images_are_noticed(sequences: Path, tmp_path: Path) -> None:
+def test_other_images_and_missing_strips_are_noticed(
+    sequences: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = Path(shutil.copytree(sequences / "v_noise", tmp_path / "in" / "wall"))
     out, options = tmp_path / "out", StripOptions(patches=5)
-    make_strips(folder, out, options)
+    monkeypatch.chdir(folder)
+    make_strips(".", out, options)
     before = contents(out)
+    (out / "wall/t4.png").unlink()
+    make_strips(folder, out, options)
+    assert contents(out) == before  # what lacks a strip is made anew
     (folder / "3.png").write_bytes((folder / "4.png").read_bytes())
     rows, skipped = make_strips(tmp_path / "in", out, options)
     assert len(rows) == 1 and "wall" in skipped[0].reason
     rows, skipped = make_strips(tmp_path / "in", out, options, force=["wall"])
     assert len(rows) == 1 and not skipped
     assert (out / "wall/e2.png").read_bytes() != before["wall/e2.png"]
-    (folder / "H_1_3").write_text("1 0 9000\n0 1 0\n0 0 1\n")
+    (folder / "H_1_3").write_text(AWAY)
     now = contents(out / "wall")
     _, skipped = make_strips(tmp_path / "in", out, options, force=["wall"])
     assert "no region" in skipped[0].reason and contents(out / "wall") == now  # not lost for nothing
+    (out / "wall/strips.json").write_text("[]")
+    with pytest.raises(InputError, match=r"strips\.json"):
+        make_strips(folder, out, options)
 
 
-def test_a_folder_that_lacks_a_strip_is_made_anew(
-    sequences: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, options = tmp_path / "out", StripOptions(patches=5)
-    monkeypatch.chdir(sequences / "v_noise")
-    make_strips(".", out, options)
-    before = contents(out)
-    (out / "v_noise/t4.png").unlink()
-    make_strips(sequences, out, options, only=["v_noise"])
-    assert contents(out) == before
-    (out / "v_noise/strips.json").write_text("[]")
-    with pytest.raises(InputError, match="is damaged or was not written by sdgmnet"):
-        make_strips(sequences, out, options)
+FLAT = cv2.imencode(".png", np.full((HEIGHT, WIDTH), 9, np.uint8))[1].tobytes()
+TINY = cv2.imencode(".png", np.full((1, 1), 9, np.uint8))[1].tobytes()
+UNUSABLE: dict[str, tuple[str, bytes, str]] = {  # file, its content, and why the sequence is skipped
+    "crooked": ("H_1_3", b"1 2\n", "H_1_3"),
+    "cut": ("5.png", b"", "5.png"),
+    "flat": ("1.png", FLAT, "no region"),
+    "tiny": ("1.png", TINY, "no region"),
+    "away": ("H_1_2", AWAY.encode(), "no region"),
+    "mirrored": ("H_1_2", b"-1 0 300\n0 1 0\n0 0 1\n", "no region"),
+}
 
 
 def test_what_cannot_be_used_is_named_and_the_rest_is_made(
     sequences: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root = tmp_path / "in"
-
-    def another(name: str) -> Path:
-        return Path(shutil.copytree(sequences / "v_noise", root / name))
-
-    another("good")
-    four = another("four")
+    root, reasons = tmp_path / "in", {"four": "4 images", "taken": "already exists"}
+    for name in ("good", "four", "taken", *UNUSABLE):
+        shutil.copytree(sequences / "v_noise", root / name)
     for name in ("5.png", "6.png", "H_1_5", "H_1_6"):
-        (four / name).unlink()
-    (another("crooked") / "H_1_3").write_text("1 2\n")
-    (another("cut") / "5.png").write_bytes(b"")
-    cv2.imwrite(str(another("flat") / "1.png"), np.full((HEIGHT, WIDTH), 9, np.uint8))
-    cv2.imwrite(str(another("tiny") / "1.png"), np.full((1, 1), 9, np.uint8))
-    (another("away") / "H_1_2").write_text("1 0 9000\n0 1 0\n0 0 1\n")
-    (another("mirrored") / "H_1_2").write_text("-1 0 300\n0 1 0\n0 0 1\n")
-    another("taken")
+        (root / "four" / name).unlink()
+    for name, (file, content, reason) in UNUSABLE.items():
+        (root / name / file).write_bytes(content)
+        reasons[name] = reason
     (tmp_path / "out" / "taken").mkdir(parents=True)
     (tmp_path / "out" / "taken" / "mine.txt").write_text("keep me")
     (root / "empty").mkdir()
     assert main(["data", "hpatches", str(root), "-o", str(tmp_path / "out"), "--patches", "7"]) == 0
     said = capsys.readouterr()
-    for name, why in {
-        "four": "4 images",
-        "crooked": "H_1_3",
-        "cut": "5.png",
-        "flat": "no region",
-        "tiny": "no region",
-        "away": "no region",
-        "mirrored": "no region",
-        "taken": "already exists",
-    }.items():
-        line = next(line for line in said.err.splitlines() if line.startswith(f"{name} skipped: "))
-        assert why in line
+    for name, why in reasons.items():
+        assert why in next(line for line in said.err.splitlines() if line.startswith(f"{name} skipped: "))
     assert "good" in said.out and "0.8" in said.out and "Traceback" not in said.err
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"good", "taken", "set.json", "sheet.png"}
-    assert [path.name for path in (tmp_path / "out" / "taken").iterdir()] == ["mine.txt"]
-    assert set(json.loads((tmp_path / "out/set.json").read_text())["skipped"]) >= {"four", "away"}
+    assert names(tmp_path / "out" / "taken") == ["mine.txt"]
+    assert set(json.loads((tmp_path / "out/set.json").read_text())["skipped"]) == set(reasons)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 import os
 import shutil
 import struct
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -301,34 +299,3 @@ def test_writing_refuses_what_the_layout_cannot_hold(tmp_path: Path) -> None:
     assert names(tmp_path) == ["b", "b/mine.txt"]
     write_phototour(negative, tmp_path / "c", contiguous_ids=True)
     assert read_phototour(tmp_path / "c").point_id.tolist() == [0, 1]
-
-
-PEAK = """
-import sys
-from sdgmnet.data.phototour import read_phototour
-
-def peak():
-    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) / 1024
-
-before = peak()
-read_phototour(sys.argv[1])
-print(peak() - before)
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
-def test_memory_does_not_grow_with_the_number_of_patches(tmp_path: Path) -> None:
-    """20480 patches are 84 MB: whoever holds them all at once is found out.
-
-    The peak comes from /proc because the one of getrusage is inherited from the process that starts this one.
-    """
-    count = 20480
-    (tmp_path / "scene").mkdir()
-    bitmap = cv2.imencode(".bmp", np.full((1024, 1024), 7, dtype=np.uint8))[1].tobytes()
-    for index in range(count // 256):
-        (tmp_path / "scene" / f"patches{index:04d}.bmp").write_bytes(bitmap)
-    (tmp_path / "scene" / "info.txt").write_text("".join(f"{index // 3} 0\n" for index in range(count)))
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-c", PEAK, str(tmp_path / "scene")]
-    grown = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
-    assert float(grown) < 40

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import time
 from typing import Any
 
 import numpy as np
@@ -311,21 +310,3 @@ def test_batch_sizes_that_cannot_be() -> None:
     assert sampler.plan(35).left_out == {"one": 5}
     with pytest.raises(InputError, match="one"):
         sampler.require_batch_size(41)
-
-
-@pytest.mark.slow
-def test_batches_of_a_million_patches_with_conflicts_are_quick() -> None:
-    count = 1_500_000
-    patches = np.broadcast_to(np.uint8(0), (count, 64, 64))
-    rng = np.random.default_rng(0)
-    conflicts = rng.integers(0, count // 3, (2_000_000, 2))
-    began = time.perf_counter()
-    sampler = PairSampler([PatchSet("large", patches, np.arange(count) // 3, conflicts=conflicts)], seed=0)
-    built = time.perf_counter() - began
-    began = time.perf_counter()
-    for step in range(10):
-        sampler.indices(step, 1024)
-    each = (time.perf_counter() - began) / 10
-    print(f"sampler built in {built:.1f} s, {1000 * each:.1f} ms a batch of 1024 pairs")
-    assert built < 10
-    assert each < 0.05

@@ -6,6 +6,8 @@ import pytest
 from sdgmnet.data.sequences import read_sequences
 from sdgmnet.errors import InputError
 
+NO_INVERSE = "1 0 0\n1 0 0\n0 0 1\n"
+
 
 def write(folder: Path, images: int, suffix: str = ".png", homography: str = "1 0 5\n0 1 0\n0 0 1\n") -> None:
     folder.mkdir(parents=True)
@@ -22,38 +24,17 @@ def test_reads_all_below_a_root(tmp_path: Path) -> None:
     first, second = read_sequences(tmp_path)
     assert (first.name, second.name) == ("i_a", "v_b")
     assert [path.name for path in second.others] == ["2.png", "3.png"]
+    assert [one.name for one in read_sequences(tmp_path / "v_b")] == ["v_b"]  # one sequence is a root too
     np.testing.assert_array_equal(first.homographies[0], [[1, 0, 5], [0, 1, 0], [0, 0, 1]])
-
-
-def test_one_sequence_is_a_root_too(tmp_path: Path) -> None:
-    write(tmp_path / "wall", 2)
-    assert [one.name for one in read_sequences(tmp_path / "wall")] == ["wall"]
 
 
 @pytest.mark.parametrize(
     "homography",
-    [
-        "1 0\n0 1\n",
-        "1 0 0\n0 1 0\n0 0\n",
-        "1 0 0\n0 1 0\n0 0 one\n",
-        "",
-        "a b c",
-        "1 0 0\n1 0 0\n0 0 1\n",  # no inverse
-        "nan 0 0\n0 1 0\n0 0 1",
-    ],
+    ["1 0\n0 1\n", "1 0 0\n0 1 0\n0 0\n", "1 0 0\n0 1 0\n0 0 one\n", "", "a b c", NO_INVERSE, "nan 0 0\n0 1 0\n0 0 1"],
 )
 def test_bad_homographies_are_named(tmp_path: Path, homography: str) -> None:
     write(tmp_path / "wall", 2, homography=homography)
     with pytest.raises(InputError, match="wall/H_1_2"):
-        read_sequences(tmp_path)
-
-
-def test_folders_without_sequences_are_named(tmp_path: Path) -> None:
-    for folder in (tmp_path / "none", tmp_path):
-        with pytest.raises(InputError, match=str(folder)):
-            read_sequences(folder)
-    write(tmp_path / "one", 1)
-    with pytest.raises(InputError, match="one/2.png"):
         read_sequences(tmp_path)
 
 
@@ -67,7 +48,13 @@ def test_folders_without_sequences_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_missing_files_are_named(tmp_path: Path, missing: str, message: str) -> None:
+    for folder in (tmp_path / "none", tmp_path):
+        with pytest.raises(InputError, match=str(folder)):
+            read_sequences(folder)
+    write(tmp_path / "single", 1)
+    with pytest.raises(InputError, match="single/2.png"):
+        read_sequences(tmp_path / "single")
     write(tmp_path / "wall", 4)
     (tmp_path / "wall" / missing).unlink()
     with pytest.raises(InputError, match=message):
-        read_sequences(tmp_path)
+        read_sequences(tmp_path / "wall")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sdgmnet.data.patchset import PatchSet
+from sdgmnet.data.patchset import PatchSet, pairs_in
 from sdgmnet.data.synthetic import demo
 from sdgmnet.data.synthetic.demo import TEST_IMAGES, TRAIN_IMAGES, build, read_demo, read_image
 from sdgmnet.errors import InputError
@@ -35,51 +35,20 @@ def test_missing_images_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_training_and_test_images_are_disjoint(sets: Sets) -> None:
     train, test = sets
     assert (train.name, test.name) == ("demo-train", "demo-test")
-    assert train.origin["pictures"] == list(TRAIN_IMAGES[:2])
-    assert test.origin["pictures"] == list(TEST_IMAGES[:2])
+    assert train.origin["pictures"] == list(TRAIN_IMAGES[:2]) and test.origin["pictures"] == list(TEST_IMAGES[:2])
     names = [*TRAIN_IMAGES, *TEST_IMAGES]
-    assert len(set(names)) == len(names)
-    pixels = {read_image(name).tobytes() for name in names}
-    assert len(pixels) == len(names)  # nor is one a copy of another
+    assert len({read_image(name).tobytes() for name in names}) == len(names)  # nor is one a copy of another
+    assert {patch.tobytes() for patch in train.patches}.isdisjoint(patch.tobytes() for patch in test.patches)
+    again = build("again", TEST_IMAGES[:2])
+    for array in ("patches", "point_id", "conflicts"):
+        assert np.array_equal(getattr(test, array), getattr(again, array))
 
 
-def test_no_patch_is_in_both_sets(sets: Sets) -> None:
-    train, test = ({patch.tobytes() for patch in patchset.patches} for patchset in sets)
-    assert not train & test
-
-
-def test_building_again_gives_the_same_arrays() -> None:
-    image = TEST_IMAGES[:1]
-    once, again = build("once", image), build("again", image)
-    assert len(once) > 100
-    assert np.array_equal(once.patches, again.patches)
-    assert np.array_equal(once.point_id, again.point_id)
-    assert once.conflicts is not None and again.conflicts is not None
-    assert np.array_equal(once.conflicts, again.conflicts)
-
-
-def test_every_point_has_two_patches_or_more_and_not_more_than_views(sets: Sets) -> None:
+def test_points_and_conflicts(sets: Sets) -> None:
     """More patches than views would mean that points of different images share a number."""
     for patchset in sets:
         _, counts = np.unique(patchset.point_id, return_counts=True)
-        assert counts.min() >= 2 and counts.max() <= patchset.origin["views"]
-        assert len(counts) > 500
-
-
-def test_test_pairs_are_labelled_by_points_and_avoid_conflicts(sets: Sets) -> None:
-    _, test = sets
-    pairs, conflicts = test.test_pairs, test.conflicts
-    assert pairs is not None and conflicts is not None
-    assert 1000 < len(pairs) <= demo.TEST_PAIRS and 2 * int(pairs[:, 2].sum()) == len(pairs)
-    first, second = test.point_id[pairs[:, 0]], test.point_id[pairs[:, 1]]
-    assert np.array_equal(pairs[:, 2] == 1, first == second)
-    assert (pairs[:, 0] != pairs[:, 1]).all()
-    forbidden = {frozenset(pair) for pair in conflicts.tolist()}
-    assert not any(frozenset(pair) in forbidden for pair in zip(first.tolist(), second.tolist(), strict=True))
-
-
-def test_conflicts_are_between_two_points_of_the_set(sets: Sets) -> None:
-    for patchset in sets:
+        assert counts.min() >= 2 and counts.max() <= patchset.origin["views"] and len(counts) > 500
         assert patchset.conflicts is not None and len(patchset.conflicts) > 10
         assert (patchset.conflicts[:, 0] != patchset.conflicts[:, 1]).all()
         assert np.isin(patchset.conflicts, patchset.point_id).all()
@@ -87,9 +56,12 @@ def test_conflicts_are_between_two_points_of_the_set(sets: Sets) -> None:
 
 
 def test_patches_of_one_point_look_alike(sets: Sets) -> None:
-    """The geometry is right: patches that share a point correlate, others do not."""
+    """The geometry is right: patches that share a point correlate, others do not. Pairs avoid ambiguous points."""
     _, test = sets
-    assert test.test_pairs is not None
+    assert test.test_pairs is not None and test.conflicts is not None
+    assert 1000 < len(test.test_pairs) <= demo.TEST_PAIRS
+    points = test.point_id[test.test_pairs[:, :2]]
+    assert not pairs_in(points[points[:, 0] != points[:, 1]], test.conflicts).any()
     pairs = test.test_pairs[:1000]
     flat = test.patches[pairs[:, :2]].reshape(len(pairs), 2, -1).astype(np.float64)
     flat -= flat.mean(axis=2, keepdims=True)

@@ -11,7 +11,7 @@ import pytest
 from sdgmnet.cli import main
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.synthetic import sets as view_sets
-from sdgmnet.data.synthetic.sets import ViewOptions, make_view_sets, spread
+from sdgmnet.data.synthetic.sets import ViewOptions, make_view_sets
 from sdgmnet.data.synthetic.views import Viewing
 from sdgmnet.errors import InputError
 
@@ -32,11 +32,6 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-@pytest.mark.parametrize(("count", "most", "expected"), [(5, 3, [0, 2, 4]), (2, 9, [0, 1]), (1, 1, [0]), (7, 1, [0])])
-def test_spread(count: int, most: int, expected: list[int]) -> None:
-    assert spread(count, most).tolist() == expected
-
-
 def test_a_set_a_scene_whatever_the_threads(photos: Path, tmp_path: Path) -> None:
     sets, broken, failures = make_view_sets(photos, tmp_path / "one", OPTIONS)
     again, _, _ = make_view_sets(photos, tmp_path / "two", OPTIONS, threads=2)
@@ -53,13 +48,16 @@ def test_a_set_a_scene_whatever_the_threads(photos: Path, tmp_path: Path) -> Non
     assert np.isin(wall.conflicts, wall.point_id).all()
 
 
-def test_what_is_there_is_kept_and_other_options_are_refused(photos: Path, tmp_path: Path) -> None:
+def test_what_is_there_is_kept_and_other_options_or_photos_are_refused(photos: Path, tmp_path: Path) -> None:
     make_view_sets(photos, tmp_path / "out", OPTIONS)
     before = (tmp_path / "out/wall-views/patches.npy").stat().st_mtime_ns
     make_view_sets(photos, tmp_path / "out", OPTIONS)
     assert (tmp_path / "out/wall-views/patches.npy").stat().st_mtime_ns == before
-    _, _, failures = make_view_sets(photos, tmp_path / "out", ViewOptions(OPTIONS.viewing, 2, 300))
+    failures = make_view_sets(photos, tmp_path / "out", ViewOptions(OPTIONS.viewing, 2, 300)).failures
     assert "tree-views" in failures[0].reason
+    write_photo(photos / "wall" / "2.png", 77)  # another photo under the same name
+    failures = make_view_sets(photos, tmp_path / "out", OPTIONS).failures
+    assert [failure.scene for failure in failures] == ["wall"]
 
 
 def test_broken_photos_are_named_and_the_rest_is_done(
@@ -99,13 +97,6 @@ def test_odd_names_and_thin_images(photos: Path, tmp_path: Path) -> None:
     sets, broken, failures = make_view_sets(photos, tmp_path / "out", options)
     assert not broken and not failures
     assert "caf%E9.png" in sets[1].origin["images"]
-
-
-def test_a_photo_replaced_under_its_name_is_noticed(photos: Path, tmp_path: Path) -> None:
-    make_view_sets(photos, tmp_path / "out", OPTIONS)
-    write_photo(photos / "wall" / "2.png", 77)
-    _, _, failures = make_view_sets(photos, tmp_path / "out", OPTIONS)
-    assert [failure.scene for failure in failures] == ["wall"]
 
 
 def test_a_full_disk_ends_the_work(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
