@@ -30,20 +30,15 @@ def write_strips(folder: Path, count: int = 3, seed: int = 0) -> np.ndarray:
     return patches
 
 
-def test_sixteen_types_in_their_order() -> None:
-    assert " ".join(TYPES) == "ref e1 e2 e3 e4 e5 h1 h2 h3 h4 h5 t1 t2 t3 t4 t5"
-
-
 def test_patches_are_those_of_the_strips(tmp_path: Path) -> None:
+    """Patch k is the rows from 65 k; the digest is of all sixteen files."""
+    assert " ".join(TYPES) == "ref e1 e2 e3 e4 e5 h1 h2 h3 h4 h5 t1 t2 t3 t4 t5"
     patches = write_strips(tmp_path / "v_one")
     assert np.array_equal(read_patches(tmp_path / "v_one"), patches)
-
-
-def test_patch_k_is_the_rows_from_65_k(tmp_path: Path) -> None:
-    pixels = np.repeat(np.arange(3, dtype=np.uint8), 65)[:, None].repeat(65, axis=1)
-    cv2.imwrite(str(tmp_path / "ref.png"), pixels)
-    assert [int(patch.min()) for patch in read_strip(tmp_path / "ref.png")] == [0, 1, 2]
-    assert read_strip(tmp_path / "ref.png").shape == (3, 65, 65)
+    write_strips(tmp_path / "same")
+    write_strips(tmp_path / "other", seed=1)
+    one, same, other = (digest_of_sequence(tmp_path / name, ".png") for name in ("v_one", "same", "other"))
+    assert one == same != other
 
 
 @pytest.mark.parametrize(("height", "width"), [(130, 64), (130, 66), (129, 65), (1, 65)])
@@ -69,26 +64,15 @@ def test_a_missing_empty_or_shorter_strip_is_named(tmp_path: Path) -> None:
             read(folder)
 
 
-def test_the_digest_is_of_all_files(tmp_path: Path) -> None:
-    for name, seed in (("one", 0), ("two", 0), ("three", 1)):
-        write_strips(tmp_path / name, seed=seed)
-    one, two, three = (digest_of_sequence(tmp_path / name, ".png") for name in ("one", "two", "three"))
-    assert one == two != three
-
-
 def test_descriptors_come_back_bit_for_bit(tmp_path: Path) -> None:
     descriptors = np.random.default_rng(0).normal(size=(16, 4, 5)).astype(np.float32)
     descriptors[0, 0, 0] = 1e-30
     write_descriptors(tmp_path / "mine", [("v_one", descriptors), ("i_two", descriptors[:, :1])])
     assert np.array_equal(read_descriptors(tmp_path / "mine" / "v_one"), descriptors)
     assert np.array_equal(read_descriptors(tmp_path / "mine" / "i_two"), descriptors[:, :1])
-
-
-def test_both_delimiters(tmp_path: Path) -> None:
-    write_descriptors(tmp_path / "mine", [("one", np.ones((16, 2, 3), dtype=np.float32))])
-    (tmp_path / "mine" / "one" / "h2.csv").write_text("1.5;2;-3e-1\n4;5;6\n")
-    read = read_descriptors(tmp_path / "mine" / "one")
-    np.testing.assert_array_equal(read[TYPES.index("h2")], np.array([[1.5, 2, -0.3], [4, 5, 6]], dtype=np.float32))
+    (tmp_path / "mine" / "i_two" / "h2.csv").write_text("1.5;2;-3e-1;4;5\n")  # the other delimiter
+    expected = np.array([[1.5, 2, -0.3, 4, 5]], dtype=np.float32)
+    assert np.array_equal(read_descriptors(tmp_path / "mine" / "i_two")[TYPES.index("h2")], expected)
 
 
 @pytest.mark.parametrize(
@@ -102,14 +86,8 @@ def test_bad_descriptor_files_are_named(tmp_path: Path, content: str) -> None:
 
 
 def test_the_official_splits() -> None:
-    assert {name: len(names) for name, names in SPLITS.items()} == {
-        "a": 40,
-        "b": 40,
-        "c": 40,
-        "full": 116,
-        "illum": 57,
-        "view": 59,
-    }
+    counts = {"a": 40, "b": 40, "c": 40, "full": 116, "illum": 57, "view": 59}
+    assert {name: len(names) for name, names in SPLITS.items()} == counts
     for name in "abc":
         assert sum(kind_of(one) == "illum" for one in SPLITS[name]) == 20
         assert set(SPLITS[name]) < set(SPLITS["full"])
@@ -117,16 +95,11 @@ def test_the_official_splits() -> None:
 
 
 @pytest.mark.skipif("SDGMNET_DATA" not in os.environ, reason="SDGMNET_DATA names no folder with the official files")
-def test_the_splits_are_those_of_the_official_file() -> None:
-    official = read_json(Path(os.environ["SDGMNET_DATA"]) / "hpatches_tasks" / "splits.json")
-    assert {name: split["test"] for name, split in official.items()} == SPLITS
-
-
-@pytest.mark.skipif("SDGMNET_DATA" not in os.environ, reason="SDGMNET_DATA names no folder with the real strip")
-def test_a_real_strip_is_read() -> None:
-    patches = read_strip(Path(os.environ["SDGMNET_DATA"]) / "hpatches_tasks" / "ref_strip_example.png")
-    assert patches.shape == (1123, 65, 65)
-    assert patches.std() > 10
+def test_the_official_splits_and_a_real_strip() -> None:
+    folder = Path(os.environ["SDGMNET_DATA"]) / "hpatches_tasks"
+    assert {name: split["test"] for name, split in read_json(folder / "splits.json").items()} == SPLITS
+    patches = read_strip(folder / "ref_strip_example.png")
+    assert patches.shape == (1123, 65, 65) and patches.std() > 10
 
 
 def test_what_is_there_of_a_split(tmp_path: Path) -> None:
@@ -144,12 +117,13 @@ def test_what_is_there_of_a_split(tmp_path: Path) -> None:
 
 
 def test_folders_that_cannot_be_evaluated(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="gone"):
-        choose_sequences(tmp_path / "gone", "a")
-    with pytest.raises(InputError, match=str(tmp_path)):
-        choose_sequences(tmp_path, "a")
-    write_strips(tmp_path / "own", 1)
-    with pytest.raises(InputError, match="split a"):
-        choose_sequences(tmp_path, "a")
-    with pytest.raises(InputError, match="--split"):
-        choose_sequences(tmp_path, "d")
+    write_strips(tmp_path / "some" / "own", 1)
+    (tmp_path / "none").mkdir()
+    for name, split, message in (
+        ("gone", "a", "gone"),
+        ("none", "a", "none"),
+        ("some", "a", "split a"),
+        ("some", "d", "--split"),
+    ):
+        with pytest.raises(InputError, match=message):
+            choose_sequences(tmp_path / name, split)
