@@ -18,13 +18,7 @@ from sdgmnet.data.match_rule import (
 )
 from sdgmnet.data.synthetic.sets import PHOTO_VIEWING
 from sdgmnet.features.keypoints import Keypoints
-
-
-def random_keypoints(count: int, seed: int, extent: float = 60.0) -> Keypoints:
-    """Crowded enough that many pairs are near the limits."""
-    rng = np.random.default_rng(seed)
-    xy, sigma = rng.uniform(0, extent, (count, 2)), 2 ** rng.uniform(0.5, 2.5, count)
-    return Keypoints(xy, sigma, rng.uniform(-np.pi, 2 * np.pi, count), rng.uniform(size=count))
+from tests.data.samples import random_keypoints
 
 
 def verdict_of(a: Keypoints, i: int, b: Keypoints, j: int, rule: MatchRule) -> int:
@@ -77,6 +71,8 @@ def test_limits(rule: MatchRule, pixels: float, octaves: float, radians: float, 
 
 @pytest.mark.parametrize("rule", [PHOTOS, VIEWS, PHOTO_VIEWING.rule])
 def test_near_pairs_and_ambiguous_pairs_by_brute_force(rule: MatchRule) -> None:
+    assert rule.near_sigmas < rule.far_sigmas and rule.near_octaves < rule.far_octaves
+    assert rule.near_radians < rule.far_radians
     one, other = random_keypoints(60, 1, 120), random_keypoints(200, 2, 120)
     expected = {
         (i, j): verdict
@@ -93,8 +89,7 @@ def test_near_pairs_and_ambiguous_pairs_by_brute_force(rule: MatchRule) -> None:
         (i, j)
         for i in range(60)
         for j in range(i + 1, 60)
-        if DIFFERENT not in (verdict_of(one, i, one, j, rule), verdict_of(one, j, one, i, rule))
-        or verdict_of(one, i, one, j, rule) != verdict_of(one, j, one, i, rule)  # by the sigma of either
+        if {verdict_of(one, i, one, j, rule), verdict_of(one, j, one, i, rule)} != {DIFFERENT}  # by the sigma of either
     }
     assert [tuple(pair) for pair in ambiguous_pairs(one, rule).tolist()] == sorted(close)
 
@@ -104,9 +99,3 @@ def test_nothing_is_near_nothing() -> None:
     for one, other in ((some, none), (none, some), (none, none)):
         assert len(near_pairs(one, other, PHOTOS).found) == 0
     assert ambiguous_pairs(none, PHOTOS).shape == (0, 2)
-
-
-@pytest.mark.parametrize("rule", [PHOTOS, VIEWS, PHOTO_VIEWING.rule])
-def test_near_limits_are_within_far_limits(rule: MatchRule) -> None:
-    assert rule.near_sigmas < rule.far_sigmas and rule.near_octaves < rule.far_octaves
-    assert rule.near_radians < rule.far_radians

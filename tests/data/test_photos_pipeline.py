@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,41 +26,37 @@ from sdgmnet.sfm.stereo import DenseOptions
 from sdgmnet.sfm.undistorted import SparseOptions, UndistortedModels
 from sdgmnet.sfm.workspace import INPUTS, Workspace, read_map
 from sdgmnet.storage import LOCK, only_worker, write_json
+from tests.data.samples import contents
 from tests.sfm.planes import write_photos
+
+Captured = pytest.CaptureFixture[str]
+needs_pycolmap = pytest.mark.skipif(find_spec("pycolmap") is None, reason="needs pycolmap: pip install 'sdgmnet[sfm]'")
+
+
+def touch(folder: Path, *photos: str) -> None:
+    for name in photos:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
 
 
 def test_scenes_of_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nowhere"):
-        find_scenes(tmp_path / "nowhere")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="no photos"):
-        find_scenes(tmp_path)
-    for name in ("b/1.JPG", "a/left/1.png", "a/right/1.png", ".hidden/1.png", "a/.thumbs/1.png"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    assert [(scene.name, scene.photos) for scene in find_scenes(tmp_path)] == [
-        ("a", ("left/1.png", "right/1.png")),
-        ("b", ("1.JPG",)),
-    ]
+    for folder in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(InputError, match=str(folder)):
+            find_scenes(folder)
+    touch(tmp_path, "b/1.JPG", "a/left/1.png", "a/right/1.png", ".hidden/1.png", "a/.thumbs/1.png")
+    scenes = [("a", ("left/1.png", "right/1.png")), ("b", ("1.JPG",))]
+    assert [(scene.name, scene.photos) for scene in find_scenes(tmp_path)] == scenes
     (tmp_path / "c").symlink_to(tmp_path / "b")
     (tmp_path / "b/loop").symlink_to(tmp_path / "b")
-    assert [scene.name for scene in find_scenes(tmp_path)][:1] == ["a"]
+    assert find_scenes(tmp_path)[0].name == "a"
     assert [scene.photos for scene in find_scenes(tmp_path / "b")] == [("1.JPG",)]
-
-
-def test_photos_beside_scenes_are_reported(tmp_path: Path) -> None:
-    for name in ("a/1.png", "a/2.png", "b/1.png"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
     assert mixed_layout(tmp_path) == mixed_layout(tmp_path / "a") == ""
-    (tmp_path / "stray.png").touch()
+    touch(tmp_path, "stray.png")  # photos next to scenes
     assert "1 photo(s), and its sub-folders 3" in mixed_layout(tmp_path)
 
 
 def test_what_was_written_inside_of_the_photos_is_no_photo(tmp_path: Path) -> None:
-    for name in ("a/1.png", "out/a.png", "out/.work/a/1.png", "kept/a/photos/1.png"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
+    touch(tmp_path, "a/1.png", "out/a.png", "out/.work/a/1.png", "kept/a/photos/1.png")
     (tmp_path / "link").symlink_to(tmp_path / "out")
     without = (tmp_path / "a/../out", tmp_path / "kept")
     assert [scene.name for scene in find_scenes(tmp_path, without)] == ["a"]
@@ -112,14 +109,10 @@ def fail_in(monkeypatch: pytest.MonkeyPatch, models: dict[str, Exception]) -> No
     monkeypatch.setattr("sdgmnet.data.photos.pipeline.make_depths", make_depths)
 
 
+@needs_pycolmap
 def test_a_model_that_fails_is_left_out_and_told(
-    two_models: Path,
-    points: Points,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    two_models: Path, points: Points, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install 'sdgmnet[sfm]'")
     fail_in(monkeypatch, {"0": InputError("no photo got a depth map.")})
     words = ["data", "photos", str(two_models), "-o", str(tmp_path / "out"), "--smallest-scale", "1.0"]
     assert main(words) == 0
@@ -185,10 +178,6 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def files_of(patchset: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(patchset.iterdir())}
-
-
 def run_killed_at(record: Path, words: list[str]) -> None:
     """Start the command and kill it, without a chance to clean up, as soon as a file appears."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -200,10 +189,8 @@ def run_killed_at(record: Path, words: list[str]) -> None:
         child.send_signal(signal.SIGKILL)
 
 
-def test_from_photos_to_patches_with_a_failed_scene_and_a_kill(
-    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install 'sdgmnet[sfm]'")
+@needs_pycolmap
+def test_from_photos_to_patches_with_a_failed_scene_and_a_kill(photos: Path, tmp_path: Path, capsys: Captured) -> None:
     words = ["data", "photos", str(photos), "--from", "tracks", "--threads", "1", "--size", "400"]
     work = tmp_path / "killed/.work/boards"
     run_killed_at(work / "database.db", [*words, "-o", str(tmp_path / "killed")])
@@ -218,17 +205,16 @@ def test_from_photos_to_patches_with_a_failed_scene_and_a_kill(
     assert results["scenes"][0]["registered"] == 5
     assert [failure["scene"] for failure in results["failed"]] == ["alone"]
     assert main([*words, "-o", str(tmp_path / "whole"), "--discard-work"]) == 0
-    assert files_of(tmp_path / "killed/boards") == files_of(tmp_path / "whole/boards")
+    assert contents(tmp_path / "killed/boards") == contents(tmp_path / "whole/boards")
     assert not (tmp_path / "whole/.work/boards").exists()
-    with pytest.raises(InputError, match="other options"):
-        other = PhotoOptions(SparseOptions(size=300), source="tracks")
-        _, failures = make_patchsets(photos / "boards", tmp_path / "killed", other)
-        raise InputError(failures[0].reason)
+    other = PhotoOptions(SparseOptions(size=300), source="tracks")
+    _, failures = make_patchsets(photos / "boards", tmp_path / "killed", other)
+    assert "other options" in failures[0].reason
 
 
+@needs_pycolmap
 @pytest.mark.slow
 def test_geometry_killed_in_the_middle_ends_the_same(photos: Path, tmp_path: Path) -> None:
-    pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install 'sdgmnet[sfm]'")
     words = ["data", "photos", str(photos / "boards"), "--threads", "1", "--size", "400", "--dense-size", "300"]
     killed = tmp_path / "killed/.work/boards/models/0"
     run_killed_at(killed / "stereo/depth_maps/02.png.photometric.bin", [*words, "-o", str(tmp_path / "killed")])
@@ -238,6 +224,5 @@ def test_geometry_killed_in_the_middle_ends_the_same(photos: Path, tmp_path: Pat
     assert main([*words, "-o", str(tmp_path / "killed")]) == 0
     assert first.stat().st_mtime_ns == before
     assert main([*words, "-o", str(tmp_path / "whole")]) == 0
-    assert files_of(tmp_path / "killed/boards") == files_of(tmp_path / "whole/boards")
-    made = PatchSet.open(tmp_path / "whole/boards")
-    assert len(made) > 500
+    assert contents(tmp_path / "killed/boards") == contents(tmp_path / "whole/boards")
+    assert len(PatchSet.open(tmp_path / "whole/boards")) > 500

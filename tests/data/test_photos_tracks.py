@@ -15,17 +15,11 @@ from tests.sfm.rendered import Rendered, cast
 EXACT = PointOptions(smallest_scale=1.0)
 
 
-def world_of(rendered: Rendered, points: Points) -> np.ndarray:
-    """The true point of the world under each patch's centre."""
-    world = np.zeros((len(points.view), 3))
+def test_patches_of_a_point_show_one_place(rendered: Rendered, points: Points) -> None:
+    world = np.zeros((len(points.view), 3))  # the true point under each patch's centre
     for index, view in enumerate(rendered.scene.views):
         here = points.view == index
         world[here] = cast(view, points.keypoints.xy[here])[1]
-    return world
-
-
-def test_patches_of_a_point_show_one_place(rendered: Rendered, points: Points) -> None:
-    world = world_of(rendered, points)
     count = np.bincount(points.point)
     assert count.min() >= 2
     middle = np.stack([np.bincount(points.point, world[:, axis]) for axis in range(3)], 1) / count[:, None]
@@ -36,9 +30,7 @@ def test_patches_of_a_point_show_one_place(rendered: Rendered, points: Points) -
     assert 0.1 < reprojected.mean() < 0.9
     assert (points.distance[reprojected] == 0).all()
     assert np.nanmax(points.distance) <= PHOTOS.near_pixels
-
-
-def test_a_point_has_one_patch_a_view_and_views_are_in_order(points: Points) -> None:
+    # One patch per view, views in order, points numbered without gaps.
     assert len(np.unique(points.point * 10 + points.view)) == len(points.view)
     assert (np.diff(points.view) >= 0).all()
     assert set(np.unique(points.point)) == set(range(points.point.max() + 1))
@@ -60,28 +52,20 @@ def test_without_reprojected_patches_all_were_detected(model: Path, points: Poin
     assert 50 < len(fewer.view) < len(points.view)
 
 
-def test_points_are_found_once(model: Path, points: Points) -> None:
-    again = points_by_geometry(model, EXACT)
-    first = (model / "points.npz").stat().st_mtime_ns
-    same = points_by_geometry(model, EXACT)
-    assert (model / "points.npz").stat().st_mtime_ns == first
-    for one, other in ((points, again), (again, same)):
-        np.testing.assert_array_equal(one.point, other.point)
-        np.testing.assert_array_equal(one.keypoints.xy, other.keypoints.xy)
-    assert load_points(model / "points.npz", "other options") is None
-
-
-def test_points_are_found_anew_when_the_maps_are_made_otherwise(model: Path, points: Points, tmp_path: Path) -> None:
+def test_points_are_found_once_for_the_same_options_and_maps(model: Path, points: Points, tmp_path: Path) -> None:
     again = tmp_path / "0"
     shutil.copytree(model, again)
-    points_by_geometry(again, EXACT)
-    for note in (
-        {"maker": "sdgmnet", "method": 1},
-        {"maker": "sdgmnet", "method": 2},
-        {"maker": "colmap", "method": 2},
-    ):
+
+    def found_anew() -> bool:
         before = (again / "points.npz").stat().st_mtime_ns
-        write_json(again / "stereo/options.json", note)
         found = points_by_geometry(again, EXACT)
-        assert (again / "points.npz").stat().st_mtime_ns != before
         np.testing.assert_array_equal(found.point, points.point)
+        np.testing.assert_array_equal(found.keypoints.xy, points.keypoints.xy)
+        return (again / "points.npz").stat().st_mtime_ns != before
+
+    points_by_geometry(again, EXACT)
+    assert not found_anew()
+    for maker, method in (("sdgmnet", 1), ("sdgmnet", 2), ("colmap", 2)):
+        write_json(again / "stereo/options.json", {"maker": maker, "method": method})
+        assert found_anew() and not found_anew()
+    assert load_points(again / "points.npz", "other options") is None
