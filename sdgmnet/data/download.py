@@ -63,20 +63,15 @@ def fetch_phototour(
         unpacked = Path(scratch) / "unpacked"
         unpack_zip(archive, unpacked)
         try:
-            found = find_phototour(unpacked, name)
-            return read_phototour(found, target, strict=strict, name=name, on_progress=on_progress)
+            # Archives come with and without a top folder.
+            found = [info.parent for info in sorted(unpacked.rglob("info.txt")) if is_phototour(info.parent)]
+            chosen = found if len(found) == 1 else [folder for folder in found if folder.name == name]
+            if len(chosen) != 1:
+                raise InputError(f"it has {len(found)} folders with info.txt and patches0000.bmp: use another mirror.")
+            return read_phototour(chosen[0], target, strict=strict, name=name, on_progress=on_progress)
         except InputError as error:
             # The unpacked files are removed: name the archive and the path in it.
             raise InputError(f"{archive}: {str(error).replace(f'{unpacked}{os.sep}', '')}") from error
-
-
-def find_phototour(folder: Path, name: str) -> Path:
-    """The PhotoTour folder at or below `folder`; archives come with and without a top folder."""
-    found = [info.parent for info in sorted(folder.rglob("info.txt")) if is_phototour(info.parent)]
-    chosen = found if len(found) == 1 else [place for place in found if place.name == name]
-    if len(chosen) != 1:
-        raise InputError(f"has {len(found)} folders with info.txt and patches0000.bmp, not one: use another mirror.")
-    return chosen[0]
 
 
 def fetch(url: str, target: Path | str, on_progress: OnProgress = no_progress) -> Path:
@@ -140,7 +135,11 @@ def _fetch_with_retries(url: str, part: Path, note: Path, report: Report) -> Non
 
 def _fetch_rest(url: str, part: Path, note: Path, report: Report) -> None:
     """One request for what is missing from `part`. Raises ConnectionError when the answer ends early."""
-    known = _noted_version(note, url)
+    try:
+        noted = read_json(note)
+    except InputError:
+        noted = None
+    known = noted.get("version") if isinstance(noted, dict) and noted.get("url") == url else None
     # Without a version to compare, the part and the rest might belong to two different files.
     have = _size(part) if known else 0
     headers = {"User-Agent": "sdgmnet", "Accept-Encoding": "identity"}
@@ -193,14 +192,6 @@ def version(headers: Message) -> str | None:
     return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified")
 
 
-def _noted_version(note: Path, url: str) -> str | None:
-    try:
-        content = read_json(note)
-    except InputError:
-        return None
-    return content.get("version") if isinstance(content, dict) and content.get("url") == url else None
-
-
 def _content_range(headers: Message) -> tuple[int | None, int | None]:
     """First byte and total size from a Content-Range header, None where it does not give them."""
     found = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)", headers.get("Content-Range", "").strip())
@@ -251,7 +242,12 @@ def unpack_zip(archive: Path | str, folder: Path | str, limit: int = UNPACKED_LI
             with zipfile.ZipFile(archive) as opened:
                 require_safe_entries(archive, opened.infolist(), limit)
                 for entry in opened.infolist():
-                    _unpack_entry(opened, entry, part)
+                    place = part / entry.filename
+                    (place if entry.is_dir() else place.parent).mkdir(parents=True, exist_ok=True)
+                    if not entry.is_dir():
+                        # "x" refuses names that differ for us but not for the file system, such as upper and lower case.
+                        with opened.open(entry) as source, open(place, "xb") as written:
+                            shutil.copyfileobj(source, written, 1 << 20)
         except InputError:
             raise
         except Exception as error:  # a damaged archive fails in whatever way its bytes lead to
@@ -297,14 +293,3 @@ def entry_problem(entry: zipfile.ZipInfo) -> str:
     if entry.compress_type not in PLAIN:  # the others are unpacked all at once, whatever size they declare
         return "is not compressed by deflate"
     return ""
-
-
-def _unpack_entry(opened: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path) -> None:
-    place = folder / entry.filename
-    if entry.is_dir():
-        place.mkdir(parents=True, exist_ok=True)
-        return
-    place.parent.mkdir(parents=True, exist_ok=True)
-    # "x" refuses names that differ for us but not for the file system, such as upper and lower case.
-    with opened.open(entry) as source, open(place, "xb") as written:
-        shutil.copyfileobj(source, written, 1 << 20)

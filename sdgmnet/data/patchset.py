@@ -93,8 +93,7 @@ class PatchSet:
 def require_valid(patchset: PatchSet, where: str) -> None:
     """InputError where shapes, types or ranges are wrong. Reads the small arrays, never the patches."""
     patches, point_id, pairs, conflicts = patchset.patches, patchset.point_id, patchset.test_pairs, patchset.conflicts
-    if patches.dtype != np.uint8 or patches.shape[1:] != (PATCH_SIDE, PATCH_SIDE):
-        raise InputError(f"{where}: patches must be uint8 (N, 64, 64), not {patches.dtype} {patches.shape}.")
+    require_patches(patches, f"{where}: ")
     if point_id.ndim != 1 or point_id.dtype.kind not in "iu":
         raise InputError(f"{where}: point_id must be integers (N,), not {point_id.dtype} {point_id.shape}.")
     for name, array, columns in (("test_pairs", pairs, 3), ("conflicts", conflicts, 2)):
@@ -105,6 +104,11 @@ def require_valid(patchset: PatchSet, where: str) -> None:
     for name, array in (("point ids", point_id), ("observations", patchset.observations)):
         if array is not None and len(array) != len(patches):
             raise InputError(f"{where}: {len(patches)} patches but {len(array)} {name}.")
+
+
+def require_patches(patches: np.ndarray, where: str = "") -> None:
+    if patches.dtype != np.uint8 or patches.shape[1:] != (PATCH_SIDE, PATCH_SIDE):
+        raise InputError(f"{where}patches must be uint8 (N, 64, 64), not {patches.dtype} {patches.shape}.")
 
 
 class PatchSetWriter:
@@ -123,21 +127,24 @@ class PatchSetWriter:
 
     def append(self, patches: np.ndarray) -> None:
         """patches (B, 64, 64) uint8."""
-        if patches.dtype != np.uint8 or patches.shape[1:] != (PATCH_SIDE, PATCH_SIDE):
-            raise InputError(f"patches must be uint8 (B, 64, 64), not {patches.dtype} {patches.shape}.")
+        require_patches(patches)
         self._stream.write(np.ascontiguousarray(patches).tobytes())
         self.count += len(patches)
 
-    def finish(self, point_id: np.ndarray, **optional: np.ndarray | None) -> None:
-        """Write the other arrays (see OPTIONAL_ARRAYS) and set.json."""
+    def finish(
+        self,
+        point_id: np.ndarray,
+        test_pairs: np.ndarray | None = None,
+        conflicts: np.ndarray | None = None,
+        observations: np.ndarray | None = None,
+    ) -> None:
+        """Write the other arrays and set.json."""
         self._write_header()
         self.close()
         np.save(self.folder / "point_id.npy", np.asarray(point_id).astype(np.int64, casting="same_kind"))
-        for name in OPTIONAL_ARRAYS:
-            if (array := optional.pop(name, None)) is not None:
+        for name, array in zip(OPTIONAL_ARRAYS, (test_pairs, conflicts, observations), strict=True):
+            if array is not None:
                 np.save(self.folder / f"{name}.npy", np.asarray(array))
-        if optional:
-            raise TypeError(f"a PatchSet has no {', '.join(optional)}")
         points = len(np.unique(point_id))
         card = {"format": FORMAT, "name": self.name, "patches": self.count, "points": points, "origin": self.origin}
         write_json(self.folder / "set.json", card)
@@ -240,30 +247,20 @@ def batch_groups(patchset: PatchSet) -> np.ndarray:
 
     A group is an image of a set of synthetic views, a model of a set of photos, otherwise the whole set.
     """
-    observations, origin = patchset.observations, patchset.origin
+    observations, origin, images = patchset.observations, patchset.origin, patchset.origin.get("images")
     has_images = observations is not None and "image" in (observations.dtype.names or ())
-    if origin.get("one_image_a_batch"):
-        if not has_images:
-            raise InputError(
-                f"PatchSet {patchset.name!r} does not say which image its patches are from: make it again."
-            )
-        return image_numbers(patchset)
-    images = origin.get("images")
-    if origin.get("source") == "photos" and images and has_images:
-        numbers = image_numbers(patchset)
-        if not isinstance(images, list) or (len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(images)):
-            raise InputError(f"PatchSet {patchset.name!r} names images that its set.json does not list: make it again.")
-        _, model = np.unique([str(name).split("/")[0] for name in images], return_inverse=True)
-        return model[numbers]
-    return np.zeros(len(patchset), dtype=np.int64)
-
-
-def image_numbers(patchset: PatchSet) -> np.ndarray:
-    """(N,) The index of the image that each patch was cut from."""
-    numbers = np.asarray(patchset.observations["image"])  # type: ignore[index]  # the caller looked
+    one_image = bool(origin.get("one_image_a_batch"))
+    if not one_image and not (origin.get("source") == "photos" and images and has_images):
+        return np.zeros(len(patchset), dtype=np.int64)
+    numbers = np.asarray(observations["image"]) if has_images else np.empty(0)  # type: ignore[index]
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-        raise InputError(f"PatchSet {patchset.name!r} does not number the images of its patches: make it again.")
-    return numbers.astype(np.int64)
+        raise InputError(f"PatchSet {patchset.name!r} does not say which image its patches are from: make it again.")
+    if one_image:
+        return numbers.astype(np.int64)
+    if not isinstance(images, list) or (len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(images)):
+        raise InputError(f"PatchSet {patchset.name!r} names images that its set.json does not list: make it again.")
+    _, model = np.unique([str(name).split("/")[0] for name in images], return_inverse=True)
+    return model[numbers]
 
 
 def random_test_pairs(patchset: PatchSet, count: int, seed: int = 0) -> np.ndarray:
@@ -277,8 +274,7 @@ def random_test_pairs(patchset: PatchSet, count: int, seed: int = 0) -> np.ndarr
     _, start, size = np.unique(patchset.point_id[order], return_index=True, return_counts=True)
     usable = np.flatnonzero(size >= 2)
     if len(usable) < 2:
-        message = f"PatchSet {patchset.name!r} has fewer than two points with two patches: no test pairs possible."
-        raise InputError(message)
+        raise InputError(f"PatchSet {patchset.name!r} has fewer than two points with two patches for test pairs.")
     point = rng.choice(usable, size=4 * count)
     first = (rng.random(len(point)) * size[point]).astype(np.int64)
     second = (rng.random(len(point)) * (size[point] - 1)).astype(np.int64)

@@ -110,11 +110,6 @@ def write_phototour(patchset: PatchSet, folder: Path | str, contiguous_ids: bool
             np.savetxt(part / f"m50_{len(pairs)}_{len(pairs)}_0.txt", np.column_stack(columns), fmt="%d")
 
 
-def patches_of_grid(image: np.ndarray) -> np.ndarray:
-    """(1024, 1024) bitmap -> (256, 64, 64) patches, left to right, then top to bottom."""
-    return image.reshape(GRID, PATCH_SIDE, GRID, PATCH_SIDE).swapaxes(1, 2).reshape(-1, PATCH_SIDE, PATCH_SIDE)
-
-
 def grid_of_patches(patches: np.ndarray) -> np.ndarray:
     """(B <= 256, 64, 64) patches -> (1024, 1024) bitmap, zeros in the cells that are left over."""
     cells = np.zeros((PATCHES_PER_BITMAP, PATCH_SIDE, PATCH_SIDE), dtype=np.uint8)
@@ -209,7 +204,7 @@ def find_bitmaps(root: Path, patches: int) -> list[Path]:
 
 
 def read_bitmap(path: Path) -> np.ndarray:
-    """One bitmap as its 256 patches, (256, 64, 64) uint8."""
+    """One bitmap as its 256 patches (256, 64, 64) uint8, left to right, then top to bottom."""
     try:
         require_regular_file(path)
         with open(path, "rb") as stream:
@@ -223,7 +218,7 @@ def read_bitmap(path: Path) -> np.ndarray:
     image = cv2.imdecode(content, cv2.IMREAD_GRAYSCALE)
     if image is None or image.shape != (BITMAP_SIDE, BITMAP_SIDE):
         raise InputError(f"{path} cannot be decoded: {RETRIEVE_AGAIN}.")
-    return patches_of_grid(image)
+    return image.reshape(GRID, PATCH_SIDE, GRID, PATCH_SIDE).swapaxes(1, 2).reshape(-1, PATCH_SIDE, PATCH_SIDE)
 
 
 def bitmap_problem(header: bytes, size: int) -> str:

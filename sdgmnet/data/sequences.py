@@ -30,9 +30,7 @@ def sequence_folders(root: Path | str) -> list[Path]:
     root = Path(root)
     if not root.is_dir():
         raise InputError(f"{root} is not a folder: give the folder that contains the sequences.")
-    folders = [
-        one for one in sorted((root, *root.iterdir())) if one.is_dir() and (_image(one, 1) or _homographies(one))
-    ]
+    folders = [one for one in sorted((root, *root.iterdir())) if one.is_dir() and (_image(one, 1) or _numbers(one))]
     if not folders:
         raise InputError(f"{root} contains no sequence: a folder with images 1.png, 2.png ... and files H_1_2 ...")
     return folders
@@ -46,7 +44,7 @@ def read_sequence(folder: Path) -> ImageSequence:
     missing, last = len(images) + 1, max(_numbers(folder, "", SUFFIXES), default=0)
     if last > missing:
         raise InputError(f"{folder} has image {last} but not image {missing}: number the images without gaps.")
-    last = max(_homographies(folder), default=0)
+    last = max(_numbers(folder), default=0)
     if last >= missing:
         raise InputError(f"{folder} has H_1_{last} but not image {missing}: add the image or remove the homography.")
     if len(images) == 1:
@@ -59,12 +57,8 @@ def _image(folder: Path, number: int) -> Path | None:
     return next((path for suffix in SUFFIXES if (path := folder / f"{number}{suffix}").is_file()), None)
 
 
-def _homographies(folder: Path) -> list[int]:
-    return _numbers(folder, "H_1_", ("",))
-
-
-def _numbers(folder: Path, prefix: str, suffixes: tuple[str, ...]) -> list[int]:
-    """Of the files named by a prefix, a number and one of the suffixes."""
+def _numbers(folder: Path, prefix: str = "H_1_", suffixes: tuple[str, ...] = ("",)) -> list[int]:
+    """Of the files named by a prefix, a number and one of the suffixes; by default of the homographies."""
     stems = [path.stem.removeprefix(prefix) for path in folder.glob(f"{prefix}*") if path.suffix in suffixes]
     return [int(stem) for stem in stems if stem.isdecimal()]
 

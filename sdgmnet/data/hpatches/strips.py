@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import cv2
 import numpy as np
@@ -26,6 +26,7 @@ from sdgmnet.data.hpatches.regions import (
     Regions,
     choose_regions,
 )
+from sdgmnet.data.scenes import Failure
 from sdgmnet.data.sequences import ImageSequence, read_sequence, sequence_folders
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import read_gray
@@ -64,11 +65,6 @@ class StripOptions:
         return json.loads(json.dumps(described))  # as it will be read back
 
 
-class Skipped(NamedTuple):
-    sequence: str
-    reason: str
-
-
 def make_strips(
     root: Path | str,
     out: Path | str,
@@ -77,7 +73,7 @@ def make_strips(
     only: Sequence[str] = (),
     force: Sequence[str] = (),
     on_progress: OnProgress = no_progress,
-) -> tuple[list[dict[str, Any]], list[Skipped]]:
+) -> tuple[list[dict[str, Any]], list[Failure]]:
     """The strips of each sequence below `root` in out/<name>, and set.json.
 
     only: names of the sequences to use, all by default; force: names of those to make again. Returns the records of all
@@ -90,10 +86,12 @@ def make_strips(
         raise InputError(f"there is no sequence {unknown[0]}; there are: {', '.join(folders)}.")
     settings = options.described()
     for record in records(out):
-        if record["settings"] != settings and record["sequence"] not in force:
+        former = record["settings"]
+        if former != settings and record["sequence"] not in force:
+            keys = [key for key in sorted({*former, *settings}) if former.get(key) != settings.get(key)]
             raise InputError(
                 f"{out / record['sequence']} was made with other settings: choose another -o, remove it, or give "
-                f"the former options ({_differences(record['settings'], settings)})."
+                f"the former options ({', '.join(f'{key} {former.get(key)}' for key in keys)})."
             )
     skipped = []
     for name in [name for name in folders if not only or name in only]:
@@ -102,7 +100,7 @@ def make_strips(
         except InputError as error:
             if is_disk_full(error):
                 raise  # every other sequence would fail as well
-            skipped.append(Skipped(name, str(error)))
+            skipped.append(Failure(name, str(error)))
     made = records(out)
     if made:
         write_json(out / "set.json", summary(made, skipped, settings))
@@ -113,10 +111,6 @@ def records(out: Path) -> list[dict[str, Any]]:
     """The records of the finished sequences in a folder, by name."""
     paths = sorted(out.glob(f"*/{RECORD}")) if out.is_dir() else []
     return [read_record(path, RECORDED) | {"sequence": path.parent.name} for path in paths]
-
-
-def _differences(before: dict[str, Any], now: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {before.get(key)}" for key in sorted({*before, *now}) if before.get(key) != now.get(key))
 
 
 def make_sequence(folder: Path, target: Path, options: StripOptions, force: bool, on_progress: OnProgress) -> None:
@@ -179,7 +173,7 @@ def described(regions: Regions) -> dict[str, Any]:
     }
 
 
-def summary(made: list[dict[str, Any]], skipped: list[Skipped], settings: dict[str, Any]) -> dict[str, Any]:
+def summary(made: list[dict[str, Any]], skipped: list[Failure], settings: dict[str, Any]) -> dict[str, Any]:
     return {
         "source": "sequences",
         "settings": settings,
@@ -189,7 +183,7 @@ def summary(made: list[dict[str, Any]], skipped: list[Skipped], settings: dict[s
             noise: float(np.median([one["median_overlap"][noise] for one in made])) for noise in JITTERS
         },
         "sequences": {one["sequence"]: {key: one[key] for key in IN_SUMMARY} for one in made},
-        "skipped": {one.sequence: one.reason for one in skipped},
+        "skipped": dict(skipped),
     }
 
 

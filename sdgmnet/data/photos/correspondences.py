@@ -36,20 +36,12 @@ class PointOptions:
     """Also patches where a point is visible but no keypoint was detected. What a detector finds twice also looks alike."""
 
 
-class ViewMatches(NamedTuple):
-    """Keypoints of two views, by their rows."""
+class Correspondences(NamedTuple):
+    """Keypoints of two views by their rows, or of a model, numbered through all its views."""
 
     edges: np.ndarray  # (E, 2) matching
     misfit: np.ndarray  # (E,) 0 for perfect agreement, 1 where location, scale and orientation are at their near limits
     close: np.ndarray  # (C, 2) not known to be different; the edges are among them
-
-
-class Correspondences(NamedTuple):
-    """As ViewMatches, of all views; keypoints are numbered through the model."""
-
-    edges: np.ndarray
-    misfit: np.ndarray
-    close: np.ndarray
 
 
 class Verdicts(NamedTuple):
@@ -84,7 +76,7 @@ def correspond(
     return Correspondences(np.concatenate(edges), np.concatenate(misfit), np.concatenate(close))
 
 
-def compare_views(model: Model, one: int, other: int, options: PointOptions) -> ViewMatches:
+def compare_views(model: Model, one: int, other: int, options: PointOptions) -> Correspondences:
     """Keypoints match where each is the other's best match, in both directions of reprojection."""
 
     def compare(source: int, target: int) -> NearPairs:
@@ -107,7 +99,7 @@ def compare_views(model: Model, one: int, other: int, options: PointOptions) -> 
         [np.column_stack([forward.reprojected, forward.found]), np.column_stack([backward.found, backward.reprojected])]
     )
     edges = np.column_stack([there.reprojected, there.found])[here]
-    return ViewMatches(edges, (misfit[here] + misfit_back[where]) / 2, np.unique(close, axis=0))
+    return Correspondences(edges, (misfit[here] + misfit_back[where]) / 2, np.unique(close, axis=0))
 
 
 def judge_keypoints(model: Model, pairs: np.ndarray, options: PointOptions) -> Verdicts:

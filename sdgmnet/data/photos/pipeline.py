@@ -83,8 +83,9 @@ def make_patchsets(
                 raise  # every other scene would fail as well
             failures.append(Failure(scene.name, str(error)))
             continue
-        if discard_work:
-            discard(work / scene.name)
+        if discard_work and (work / scene.name).is_dir():
+            with suppress(InputError), only_worker(work / scene.name):  # unless another process uses it
+                shutil.rmtree(work / scene.name, ignore_errors=True)
     return rows, failures
 
 
@@ -151,7 +152,9 @@ def work_on(
         if not len(points[model].view):
             left_out.append([model.name, NO_POINTS])
     if not any(len(one.view) for one in points.values()):
-        raise InputError(why_nothing(left_out))
+        reasons = {reason for _, reason in left_out}
+        each = "; ".join(f"{model}: {reason.rstrip('.')}" for model, reason in left_out)
+        raise InputError(reasons.pop() if len(reasons) == 1 else f"no model gave patches: {each}.")
     with timer.stage("patches"):
         on_progress(f"{scene.name}: patches", 0, 1)
         write_scene(target, scene.name, origin, points, found.sources)
@@ -190,21 +193,6 @@ def model_points(
         engine = make_depths(model, options.dense, remake=True, on_progress=on_depth)
     with timer.stage("correspondence"):
         return points_by_geometry(model, options.points, on_progress, f"{label}: correspondences"), engine
-
-
-def why_nothing(left_out: list[list[str]]) -> str:
-    """One reason where all models have the same, otherwise that of each."""
-    reasons = {reason for _, reason in left_out}
-    if len(reasons) == 1:
-        return reasons.pop()
-    return "no model gave patches: " + "; ".join(f"{model}: {reason.rstrip('.')}" for model, reason in left_out) + "."
-
-
-def discard(place: Path) -> None:
-    """Remove a scene's work, unless another process uses it."""
-    if place.is_dir():
-        with suppress(InputError), only_worker(place):
-            shutil.rmtree(place, ignore_errors=True)
 
 
 def photos_table(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:

@@ -46,13 +46,11 @@ class Viewing:
 
     def described(self) -> dict[str, Any]:
         """As kept in set.json: the near limits of the rule are called "same", the far ones "undecided"."""
-        rule, fields = self.rule, asdict(self)
-        del fields["rule"]
-        same, undecided = (
-            [rule.near_sigmas, rule.near_octaves, rule.near_radians],
-            [rule.far_sigmas, rule.far_octaves, rule.far_radians],
-        )
-        return {"same": same, "undecided": undecided, **fields}
+        fields = asdict(self)
+        rule = fields.pop("rule")
+        limits = {"same": "near", "undecided": "far"}
+        units = ("sigmas", "octaves", "radians")
+        return {name: [rule[f"{side}_{unit}"] for unit in units] for name, side in limits.items()} | fields
 
 
 class ViewPatches(NamedTuple):
