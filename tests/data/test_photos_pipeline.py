@@ -128,26 +128,24 @@ def test_a_model_that_fails_is_left_out_and_told(
     assert "model 0 skipped" in capsys.readouterr().err
 
 
-def test_a_scene_fails_when_all_models_do(two_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fail_in(monkeypatch, {"0": InputError("no depth."), "1": Stopped("patch match ended with code -6")})
-    rows, failures = make_patchsets(two_models, tmp_path / "out", EXACT)
-    assert not rows
-    assert failures[0].reason == "no model gave patches: 0: no depth; 1: patch match ended with code -6."
-    fail_in(monkeypatch, {"0": InputError("no depth."), "1": InputError("no depth.")})
-    assert make_patchsets(two_models, tmp_path / "out", EXACT)[1][0].reason == "no depth."
-
-
-def test_troubles_of_the_machine_leave_nothing_out(
+def test_failures_of_all_models_and_of_the_machine_leave_no_set(
     two_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A set without one of its models would be taken for finished ever after."""
-    full = InputError("the disk is full.")
+    no_depth, full = InputError("no depth."), InputError("the disk is full.")
     full.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    every = "no model gave patches: 0: no depth; 1: patch match ended with code -6."
+    for failing, reason in (
+        ({"0": no_depth, "1": Stopped("patch match ended with code -6")}, every),
+        ({"0": no_depth, "1": no_depth}, "no depth."),
+        ({"1": OSError(errno.EIO, "Input/output error")}, "Input/output error"),
+    ):
+        fail_in(monkeypatch, failing)
+        rows, failures = make_patchsets(two_models, tmp_path / "out", EXACT)
+        assert not rows and reason in failures[0].reason
     fail_in(monkeypatch, {"1": full})
     with pytest.raises(InputError, match="the disk is full"):
         make_patchsets(two_models, tmp_path / "out", EXACT)
-    fail_in(monkeypatch, {"1": OSError(errno.EIO, "Input/output error")})
-    assert "Input/output error" in make_patchsets(two_models, tmp_path / "out", EXACT)[1][0].reason
     assert not (tmp_path / "out/scene").exists()
 
 

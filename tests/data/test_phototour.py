@@ -136,16 +136,12 @@ def test_choice_of_the_file_of_pairs(folder: Path, tmp_path: Path) -> None:
     (folder / "m50_5_5_0.txt").write_text("".join(rows[:5]))
     (folder / "m50_9_8_0.txt").write_text("not a file of pairs")
     assert pairs_read("largest") == 40
+    (folder / PAIRS).write_text("".join(line.rsplit(" ", 1)[0] + "\r\n" for line in rows))  # six columns
+    assert_same(read_phototour(folder, tmp_path / "six"), make_set())
     (folder / "m50_100000_100000_0.txt").write_text(rows[0] * 100000)
     (folder / "m50_500000_500000_0.txt").write_text("not looked at")
     assert pairs_read("standard") == 100000
     assert pairs_read("largest") == 100000  # the conversion from before the file came takes it as well
-
-
-def test_pairs_with_six_columns_are_read(folder: Path) -> None:
-    path = folder / "m50_40_40_0.txt"
-    path.write_text("".join(line.rsplit(" ", 1)[0] + "\r\n" for line in path.read_text().splitlines()))
-    assert np.array_equal(read_phototour(folder).test_pairs, make_set().test_pairs)  # type: ignore[arg-type]
 
 
 PAIRS, LAST = "m50_40_40_0.txt", "patches0001.bmp"
