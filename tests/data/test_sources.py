@@ -97,11 +97,3 @@ def test_the_demos_test_images_are_always_held_out(root: Path, monkeypatch: pyte
     monkeypatch.setattr(sources, "read_demo", lambda: (make_set("demo-train"), make_set("demo-test")))
     opened = open_sources(["demo", str(root / "a")])
     assert names(opened.train) == ["demo-train", "alpha"] and names(opened.test) == ["demo-test"]
-
-
-def test_a_new_kind_of_data_is_one_line(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    toy = sources.Source(lambda word: word.endswith("notes"), lambda word, on_progress: [make_set("toy")])
-    monkeypatch.setitem(sources.SOURCES, "a toy", toy)
-    assert "a toy" in sources.accepted()
-    assert names(open_patchsets([str(root / "notes")])) == ["toy"]
-    assert names(open_patchsets([str(root)])) == ["alpha", "beta", "empty", "gamma", "toy"]
