@@ -122,7 +122,7 @@ def read_sequences(root: Path, names: Sequence[str] = ()) -> tuple[list[ImageSeq
     """The sequences of these names, or all; and an error message per sequence that cannot be read."""
     folders = sequence_folders(root)
     if unknown := sorted(set(names) - {folder.name for folder in folders}):
-        raise InputError(f"{root} holds no sequence named {', '.join(unknown)}.")
+        raise InputError(f"{root} has no sequence named {', '.join(unknown)}.")
     sequences, errors = [], []
     for folder in folders:
         if not names or folder.name in names:

@@ -43,9 +43,11 @@ def read_photo_sets(root: Path, without: Iterable[Path] = (), names: Sequence[st
     below = (_read_set(child) for child in inside if child.resolve() not in excluded)
     sets = [whole] if whole is not None else [one for one in below if one is not None]
     if not sets:
-        raise InputError(f"{root} holds no photos, nor do its sub-folders or their images folders.")
+        raise InputError(
+            f"{root} contains no photos: give a set (photos, or images/ with photos), or a folder of sets."
+        )
     if unknown := sorted(set(names) - {one.name for one in sets}):
-        raise InputError(f"{root} holds no set named {', '.join(unknown)}.")
+        raise InputError(f"{root} has no set named {', '.join(unknown)}: it has {', '.join(one.name for one in sets)}.")
     return [one for one in sets if not names or one.name in names]
 
 

@@ -106,5 +106,5 @@ def check_patchset(arguments: DescribeArguments) -> PatchSet:
         raise InputError(f"{out} exists already: choose another -o, or replace it with --overwrite.")
     patchset = PatchSet.open(folder)
     if len(patchset) == 0:
-        raise InputError(f"{folder} holds no patches.")
+        raise InputError(f"{folder} contains no patches: give another PatchSet.")
     return patchset

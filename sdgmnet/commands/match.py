@@ -87,14 +87,16 @@ def main(words: list[str]) -> None:
     describing = DescribeOptions(arguments.limit, arguments.upright, arguments.as_stored, size)
     for path in arguments.images:
         if not path.exists():
-            raise InputError(f"{path} does not exist.")
+            raise InputError(f"{path} does not exist: give two images, or one folder of images.")
     kinds = ["folder" if path.is_dir() else "file" for path in arguments.images]
     if kinds == ["file", "file"]:
         match_two(arguments, describing, options)
     elif kinds == ["folder"]:
         match_folder(arguments, options)
     else:
-        raise InputError(f"give two images, or one folder of images, not {len(kinds)} of {', '.join(kinds) or 'none'}.")
+        raise InputError(
+            f"give two images, or one folder of images, not {' and '.join(f'a {kind}' for kind in kinds) or 'nothing'}."
+        )
 
 
 def match_two(arguments: MatchArguments, describing: DescribeOptions, options: MatchOptions) -> None:

@@ -85,7 +85,9 @@ def main(words: list[str]) -> None:
     require_own_folder(arguments.out)
     names = tuple(find_photos(arguments.photos, without=(arguments.out,)))
     if not names:
-        raise InputError(f"{arguments.photos} holds no photos (JPEG, PNG, TIFF, WebP, BMP), nor do its sub-folders.")
+        raise InputError(
+            f"{arguments.photos} contains no photos (JPEG, PNG, TIFF, WebP, BMP), nor do its sub-folders: give another folder."
+        )
     workspace, photos = Workspace(arguments.out), Photos(arguments.photos, names)
     pairs = select_pairs(arguments, names)
     options = ReconstructOptions(

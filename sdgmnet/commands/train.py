@@ -97,7 +97,7 @@ def _saved_run(words: list[str]) -> TrainArguments:
         return TrainArguments(tyro.MISSING)
     out = Path(typed)
     if not (out / "config.json").exists():
-        raise InputError(f"{out} holds no run to resume: start it without --resume.")
+        raise InputError(f"{out} has no run to resume (no config.json): check -o, or start a new run without --resume.")
     config = TrainConfig.load(out / "config.json")
     if own_file(config.loss) is not None and _typed(words, "--loss") is None:  # a folder from others must not run code
         raise InputError(f"the run's loss is a Python file; to run it, name it again: --resume --loss {config.loss}")

@@ -79,14 +79,16 @@ def find_images(places: Sequence[Path]) -> dict[str, Path]:
         if place.is_dir():
             below = {plain_name(name): place / name for name in find_photos(place)}
             if not below:
-                raise InputError(f"{place} holds no images.")
+                raise InputError(
+                    f"{place} contains no images (JPEG, PNG, TIFF, WebP, BMP, PPM, PGM): give a folder that does."
+                )
         elif place.exists():
             below = {plain_name(place.name): place}
         else:
-            raise InputError(f"{place} does not exist.")
+            raise InputError(f"{place} does not exist: give an image file or a folder of images.")
         for name, path in below.items():
             if name in found and found[name].resolve() != path.resolve():
-                raise InputError(f"{found[name]} and {path} are both named {name}: give a folder that holds both.")
+                raise InputError(f"{found[name]} and {path} are both named {name}: give a folder that contains both.")
         found.update(below)
     return found
 
@@ -170,7 +172,7 @@ def _keypoints_note(out: Path, images: Images, keypoints: Path | None) -> dict[s
     if not keypoints.is_file():
         raise InputError(f"{keypoints} does not exist.")
     if not holds_many(keypoints) and len(images) > 1:
-        raise InputError(f"{keypoints} holds the keypoints of one image, but {len(images)} are given: use an h5 file.")
+        raise InputError(f"{keypoints} has the keypoints of one image, but {len(images)} are given: use an h5 file.")
     if keypoints.resolve() == out.resolve():
         raise InputError(f"{out} cannot be read for its keypoints and written at once: choose another -o.")
     return {"keypoints": f"{keypoints.name} {digest(keypoints)}"}

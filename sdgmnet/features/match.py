@@ -34,7 +34,7 @@ def match(
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise InputError(f"descriptors must be (N, D) with the same D for both images, not {a.shape} and {b.shape}.")
     if ratio is not None and not 0 < ratio <= 1:
-        raise InputError(f"ratio must lie in (0, 1], not {ratio}.")
+        raise InputError(f"ratio must be in (0, 1], not {ratio}.")
     a, b = as_floats(a), as_floats(b)
     found = two_nearest_and_back(a, b)
     kept = np.flatnonzero(found.nearest >= 0)

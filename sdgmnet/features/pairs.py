@@ -27,7 +27,7 @@ def read_pairs(path: Path, known: set[str]) -> list[Pair]:
                 raise InputError(f"{path}, line {number}: the folder has no image named {name}.")
         found.setdefault(frozenset(names), (names[0], names[1]))
     if not found:
-        raise InputError(f"{path} holds no pairs.")
+        raise InputError(f"{path} contains no pairs: write two image names per line.")
     return list(found.values())
 
 

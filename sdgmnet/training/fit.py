@@ -202,7 +202,7 @@ def require_saved_config(given: TrainConfig, out: Path, console: Console, ranks:
     """Print how the given configuration differs from the saved one; InputError if that would change bits."""
     path = out / "config.json"
     if not path.exists():
-        raise InputError(f"{out} holds no run to resume: start it without --resume.")
+        raise InputError(f"{out} has no run to resume (no config.json): check -o, or start a new run without --resume.")
     changed = differences(TrainConfig.load(path), given)
     for name, (before, after) in changed.items():
         console.print(f"--{name.replace('_', '-')}: saved {before}, given {after}")

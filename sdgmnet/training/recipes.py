@@ -2,7 +2,7 @@
 
 The methods of the paper's Table 1 have two presets. `native` are the settings of the method's own paper, or of its published
 code where that was read; what is from memory is marked. `sdgm` is all as in SDGMNet with only the loss changed, for a fair
-comparison. No recipe of a method says how many iterations: schedules stretch to the run's. Sources: docs/paper/differences.md.
+comparison. No recipe of a method says how many iterations: schedules stretch to the run's. Sources: docs/protocols.md 4.
 """
 
 from dataclasses import replace

@@ -135,7 +135,7 @@ def test_broken_images_are_reported_and_the_others_described(photos: Path, tmp_p
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["{tmp}/empty"], "holds no images"),
+        (["{tmp}/empty"], "contains no images"),
         (["{tmp}/nowhere"], "nowhere does not exist"),
         (["{tmp}/photos/a.png", "{tmp}/other/a.png"], "both named a.png"),
         (["{tmp}/photos", "--limit", "0"], "limit"),
