@@ -131,7 +131,8 @@ DESCRIPTORS: dict[str, Callable[[str], Descriptor]] = {
 
 def accepted_forms() -> str:
     """The forms of a spec, for help texts and errors."""
-    explained = {ALIAS: f"{ALIAS} (the best shipped weights)", "FOLDER": "FOLDER (of a training run)"}
+    explained = {name: f"{name} (shipped weights)" for name in shipped_names()}
+    explained |= {ALIAS: f"{ALIAS} (the best shipped weights)", "FOLDER": "FOLDER (of a training run)"}
     names = (*DESCRIPTORS, *(name for name in shipped_names() if name not in DESCRIPTORS))
     *first, last = (explained.get(name, name) for name in names)
     return f"{', '.join(first)} or {last}"

@@ -16,10 +16,10 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
     ),
     "matching": (
         "sdgmnet.commands.evaluate_matching:main",
-        "Matching of whole images with known homographies: MMA, homography error (Fig. 5).",
+        "Matching of image pairs with known homographies: matching score, MMA, homography error (Fig. 5).",
     ),
     "reconstruction": (
         "sdgmnet.commands.evaluate_reconstruction:main",
-        "Models that COLMAP reconstructs from the matches of each descriptor (Table 5).",
+        "ETH benchmark: COLMAP reconstructions from the matches of each descriptor (Table 5).",
     ),
 }
