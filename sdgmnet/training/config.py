@@ -70,7 +70,7 @@ class TrainConfig:
     dropout: float = 0.3
     """Dropout rate before the last convolution."""
     augmentation: Augmentation = "paper"
-    """paper: rotation, crop, quarter turns, flips. strong: also exposure, blur, noise, JPEG. Others: quarter turns, flips."""
+    """paper: rotation, crop, quarter turns, flips. strong: larger, and blur, noise, JPEG. METHOD: quarter turns, flips."""
     balance: Balance = "points"
     """What is sampled equally often: points, or scenes, however many points they have."""
     views: float = 0.5
