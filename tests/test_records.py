@@ -73,5 +73,7 @@ def test_results_of_other_benchmarks(
 ) -> None:
     (tmp_path / "given").mkdir()
     (tmp_path / "given/results.json").write_text(json.dumps(content))
-    assert main([command, "--results", str(tmp_path / "given"), "-o", str(tmp_path / "out")], COMMANDS, "reproduce") == 2
+    assert (
+        main([command, "--results", str(tmp_path / "given"), "-o", str(tmp_path / "out")], COMMANDS, "reproduce") == 2
+    )
     assert str(tmp_path / "given") in capsys.readouterr().err

@@ -204,22 +204,22 @@ FEW_PAIRS = np.array([(a, b) for a in range(20) for b in range(a) if (a + b) % 1
 
 
 @pytest.mark.parametrize(
-    ("ids", "conflicts", "asked", "expected"),
+    ("ids", "conflicts", "wanted", "expected"),
     [
         (np.random.default_rng(3).permutation(np.repeat(np.arange(200) * 13, 4)), None, 600, 600),
         # Points with one patch are in no matching pair.
         (np.concatenate([np.arange(1000, 1050), np.repeat(np.arange(50), 2)]), None, 60, 60),
-        (np.repeat(np.arange(20), 2), None, 1000, 40),  # 20 matching pairs, however many are asked for
+        (np.repeat(np.arange(20), 2), None, 1000, 40),  # 20 matching pairs, however many are wanted for
         (np.repeat(np.arange(30) * 5, 4), np.array([[5 * n + 5, 5 * n] for n in range(29)]), 300, 300),
         (np.repeat(np.arange(20), 50), FEW_PAIRS, 1000, None),  # most points are ambiguous
         (np.concatenate([np.zeros(900, dtype=np.int64), np.repeat(np.arange(1, 51), 2)]), None, 1000, None),
     ],
 )
 def test_pairs_are_balanced_and_labelled_by_the_points(
-    ids: np.ndarray, conflicts: np.ndarray | None, asked: int, expected: int | None
+    ids: np.ndarray, conflicts: np.ndarray | None, wanted: int, expected: int | None
 ) -> None:
-    pairs = random_test_pairs(blank_set(ids, conflicts=conflicts), asked)
-    assert pairs.dtype == np.int64 and 0 < len(pairs) <= asked and expected in (None, len(pairs))
+    pairs = random_test_pairs(blank_set(ids, conflicts=conflicts), wanted)
+    assert pairs.dtype == np.int64 and 0 < len(pairs) <= wanted and expected in (None, len(pairs))
     assert 2 * int(pairs[:, 2].sum()) == len(pairs)
     assert 0 < int(pairs[: len(pairs) // 4, 2].sum()) < len(pairs) // 4  # mixed, not one kind first
     assert (pairs[:, 0] != pairs[:, 1]).all()
@@ -232,7 +232,7 @@ def test_pairs_are_balanced_and_labelled_by_the_points(
         return sum(frozenset(pair) in forbidden for pair in ids[rows[rows[:, 2] == 0, :2]].tolist())
 
     assert clashes(pairs) == 0
-    assert conflicts is None or clashes(random_test_pairs(blank_set(ids), asked)) > 0  # there is something to avoid
+    assert conflicts is None or clashes(random_test_pairs(blank_set(ids), wanted)) > 0  # there is something to avoid
 
 
 @pytest.mark.parametrize("ids", [[], [1, 2, 3], [1, 1, 2, 3], [4, 4, 4]])
