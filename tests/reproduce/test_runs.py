@@ -233,7 +233,8 @@ def test_waiting_for_others_can_be_stopped(
 
     one = two(groups)[0]
     monkeypatch.setattr(runner, "time_steps", lambda one: 1.0)
-    monkeypatch.setattr(runner.time, "sleep", interrupted)
+    # The runner's own sleep: that of the module `time` is also the lock's.
+    monkeypatch.setattr(runner, "time", SimpleNamespace(**{**vars(time), "sleep": interrupted}))
     with storage.try_lock(tmp_path / "runs" / f".{one.digest()}.lock"), pytest.raises(Interrupted):
         run_plan([one], tmp_path)
 
