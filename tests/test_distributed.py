@@ -41,7 +41,11 @@ def test_rows_of_a_batch_are_equal_shares() -> None:
 def test_one_process_is_left_as_it_is() -> None:
     x = torch.ones(3, 2, requires_grad=True)
     assert ALONE.gather(x) is x and ALONE.gather_sides(x) is x and ALONE.sum(x) is x
-    assert ALONE.any(True, False) == (True, False) and ALONE.tell("a") == "a" and ALONE.collect("a") == ["a"]
+    assert (
+        ALONE.any(True, False) == (True, False)
+        and ALONE.broadcast("a") == "a"
+        and ALONE.all_gather_object("a") == ["a"]
+    )
     assert world_of("world") is ALONE
     with open_world() as world:
         assert world is ALONE
@@ -63,7 +67,7 @@ def test_a_lost_rank_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(dist, "all_reduce", fail)
     sentence = (
-        r"^rank 1 of 2 cannot reach another rank, which ended or hangs \(Connection closed by peer \[127.0.0.1\]:7\)$"
+        r"^rank 1 of 2 cannot reach another rank, which ended or hangs \(.*Connection closed by peer \[127.0.0.1\]:7"
     )
     with pytest.raises(RankLost, match=sentence):
         World(1, 2).any(True)
@@ -196,11 +200,11 @@ def test_a_command_that_ranks_cannot_share_is_refused(
 
     for name, value in (("TORCHELASTIC_RUN_ID", "none"), ("WORLD_SIZE", "2"), ("RANK", "0")):
         monkeypatch.setenv(name, value)
-    assert main(["bench", "loss"]) == 2
+    assert main(["data", "demo"]) == 2
     assert "runs in one process: torchrun is for train and describe" in capsys.readouterr().err
     monkeypatch.setenv("RANK", "1")
     waited: list[float] = []
     monkeypatch.setattr(time, "sleep", waited.append)
-    assert main(["bench", "loss"]) == 1
+    assert main(["data", "demo"]) == 1
     assert waited, "or torchrun may end the first before it has said so"
     assert capsys.readouterr().err == ""

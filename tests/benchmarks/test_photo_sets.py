@@ -23,7 +23,7 @@ def test_sets_are_found_in_both_layouts(tmp_path: Path) -> None:
     assert read_photo_sets(tmp_path / "b") == [two]
     assert read_photo_sets(tmp_path, without=[tmp_path / "a", tmp_path / "none"]) == [two]
     assert read_photo_sets(tmp_path, names=["b"]) == [two]
-    for folder, wanted, shown in (("c", [], "c holds"), ("none", [], "none"), (".", ["castle"], "castle")):
+    for folder, wanted, shown in (("c", [], "/c "), ("none", [], "none"), (".", ["castle"], "castle")):
         with pytest.raises(InputError, match=shown):
             read_photo_sets(tmp_path / folder, names=wanted)
 

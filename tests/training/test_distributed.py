@@ -229,7 +229,7 @@ def command(folder: str) -> dict[str, Any]:
         ("taken", config, "ranks"),
         ("too large", replace(config, batch_size=4000), "new"),
         ("other data", replace(config, seed=dist.get_rank()), "new"),
-        ("no scalar", replace(config, loss=f"{out}/own.py:Vector"), "own"),
+        ("no scalar", replace(config, loss=f"{out}/own.py:Vector", loss_options=()), "own"),
     ):
         try:
             train(wrong, out / where, console=QUIET)
