@@ -170,10 +170,6 @@ def both_kinds(draw: Callable[..., None], stem: Path) -> list[Path]:
 
 
 def run_hpatches(arguments: Fig4Arguments, root: Path) -> tuple[Results, Sequence[Section]]:
-    if arguments.pairs < 5:
-        raise InputError(f"--pairs must be at least 5, not {arguments.pairs}: a fifth of them are positives.")
-    if arguments.tasks is not None and not arguments.tasks.is_dir():
-        raise InputError(f"{arguments.tasks} is not a folder: give the folder with the official task files.")
     with progress_bars() as on_progress:
         report = hpatches.compare(
             load_descriptors(arguments.descriptors),

@@ -78,6 +78,10 @@ def compare(
     fingerprints: keys of the descriptors in the cache (`descriptor_fingerprint`); without them descriptors are not kept.
     csv: folder for all descriptors as official files.
     """
+    if pairs < 5:
+        raise InputError(f"pairs must be at least 5, not {pairs}: a fifth of them are positives.")
+    if tasks is not None and not Path(tasks).is_dir():
+        raise InputError(f"{tasks} is not a folder: give the folder with the official task files.")
     root = Path(root)
     choice, missing = choose_sequences(root, split)
     targets = [] if csv is None else csv_folders(descriptors, csv)
