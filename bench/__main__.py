@@ -5,17 +5,25 @@ import sys
 from sdgmnet.cli import Command, main
 
 COMMANDS: dict[str, Command] = {
-    "train": Command("bench.training:train", "Speed and memory of a training step."),
-    "loss": Command("bench.training:loss", "Speed and memory of the loss and its negative mining."),
-    "data": Command("bench.training:data", "Speed of sampling training batches."),
-    "infer": Command("bench.inference:infer", "Speed and memory of describing patches."),
-    "match": Command("bench.matching:match", "Speed and memory of matching descriptors."),
-    "images": Command("bench.matching:images", "Speed of matching two images, stage by stage."),
-    "hpatches": Command("bench.hpatches:hpatches", "Speed of the three HPatches tasks at full size."),
-    "distributed": Command(
-        "bench.distributed:distributed", "Speed of training with one process and with two (torchrun)."
+    "train": Command("bench.training:train", "Speed and memory of a training step.", "bench.options:Options"),
+    "loss": Command(
+        "bench.training:loss", "Speed and memory of the loss and its negative mining.", "bench.options:Options"
     ),
-    "all": Command("bench.everything:main", "All of these but distributed, in one table."),
+    "data": Command("bench.training:data", "Speed of sampling training batches.", "bench.options:Options"),
+    "infer": Command("bench.inference:infer", "Speed and memory of describing patches.", "bench.options:Options"),
+    "match": Command("bench.matching:match", "Speed and memory of matching descriptors.", "bench.options:Options"),
+    "images": Command(
+        "bench.matching:images", "Speed of matching two images, stage by stage.", "bench.options:Options"
+    ),
+    "hpatches": Command(
+        "bench.hpatches:hpatches", "Speed of the three HPatches tasks at full size.", "bench.options:Options"
+    ),
+    "distributed": Command(
+        "bench.distributed:distributed",
+        "Speed of training with one process and with two (torchrun).",
+        "bench.options:Options",
+    ),
+    "all": Command("bench.everything:main", "All of these but distributed, in one table.", "bench.options:Options"),
 }
 
 if __name__ == "__main__":

@@ -1,57 +1,30 @@
-"""What the commands share: options, the table, and its rows."""
+"""What the commands share: the table, and its rows."""
 
 import platform
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
-import tyro
 
+from bench.options import Options
 from bench.timing import Timing
 from sdgmnet.encoders import SDGMNet
 from sdgmnet.engine import choose_engine
 from sdgmnet.errors import InputError
-from sdgmnet.report import Flag, OnProgress, OptionalOut, Section, deliver, progress_bars, require_options
+from sdgmnet.options import require_options
+from sdgmnet.report import OnProgress, Section, deliver, progress_bars
 
 HEADER = ["what", "implementation", "median", "range", "ratio"]
 Row = list[str]  # a cell per column of HEADER
 
 
-@dataclass(frozen=True)
-class Options:
-    """Measure the speed of this package, of other implementations and of torch's matrix product, alternating in one run.
-
-    Timings vary between runs, so compare the ratios. Options that a command does not use are ignored.
-    """
-
-    out: OptionalOut = None
-    """Folder for results.json and table.md; default: only print."""
-    repeats: int = 5
-    """Number of measurements per implementation; the table has the median."""
-    pairs: int = 1024
-    """train, loss, data, distributed: matching pairs per batch."""
-    patches: int = 20_000
-    """infer: number of patches to describe."""
-    memory_patches: int = 200_000
-    """infer: number of patches for the measurement of memory."""
-    descriptors: int = 10_000
-    """match: number of descriptors per image."""
-    images: tuple[Path, ...] = ()
-    """images: two image files; default: the motorcycle pair of scikit-image, at one megapixel."""
-    json: Flag = False
-    """Print JSON instead of a table."""
-
-
 Measurement = Callable[[Options, OnProgress], Iterable[Row]]
 
 
-def command(name: str, *measurements: Measurement) -> Callable[[list[str]], None]:
+def command(name: str, *measurements: Measurement) -> Callable[[Options], None]:
     """`python -m bench NAME`: the rows of all measurements in one table."""
 
-    def main(words: list[str]) -> None:
-        options = tyro.cli(Options, prog=f"python -m bench {name}", args=words)
+    def main(options: Options) -> None:
         require_options(options, repeats=1, pairs=2, patches=1, memory_patches=1, descriptors=2)
         if len(options.images) not in (0, 2):
             raise InputError(f"--images takes two images, not {len(options.images)}.")

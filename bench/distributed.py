@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.command import Options, Row, command, rate_row
+from bench.command import Row, command, rate_row
+from bench.options import Options
 from bench.timing import Timing
 from sdgmnet.errors import InputError
 from sdgmnet.report import OnProgress, track

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.command import Options, Row, command, memory_row, seconds_row
+from bench.command import Row, command, memory_row, seconds_row
+from bench.options import Options
 from bench.timing import in_fresh_process, seconds_of
 from sdgmnet.benchmarks.hpatches_tasks import POOLS, Descriptors, matching, retrieval, verification
 from sdgmnet.data.hpatches.files import NOISES, OTHERS, TYPES

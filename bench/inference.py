@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bench.command import Options, Row, command, memory_row, rate_row, seconds_row, share_row
+from bench.command import Row, command, memory_row, rate_row, seconds_row, share_row
+from bench.options import Options
 from bench.timing import Call, Timing, alternate, in_fresh_process, matrix_product
 from bench.training import FORWARD_FLOP
 from sdgmnet.encoders import SDGMNet

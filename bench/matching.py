@@ -8,7 +8,8 @@ from typing import Any
 import cv2
 import numpy as np
 
-from bench.command import Options, Row, command, memory_row, seconds_row
+from bench.command import Row, command, memory_row, seconds_row
+from bench.options import Options
 from bench.timing import Timing, alternate, in_fresh_process, seconds_of
 from bench.training import unit_pairs
 from sdgmnet.data.synthetic.demo import read_motorcycle

@@ -42,12 +42,13 @@ def alternate(
 ) -> dict[str, Timing]:
     """Time name -> (call, units of work), alternating, after one warm-up each."""
     rates: dict[str, list[float]] = {name: [] for name in methods}
-    for turn in track(range(repeats + 1), stage, on_progress):
-        for name, (call, work) in methods.items():
-            gc.collect()
-            seconds = seconds_of(call)
-            if turn:  # the first is the warm-up
-                rates[name].append(work / seconds)
+    turns = [(turn, name) for turn in range(repeats + 1) for name in methods]
+    for turn, name in track(turns, stage, on_progress):
+        call, work = methods[name]
+        gc.collect()
+        seconds = seconds_of(call)
+        if turn:  # the first is the warm-up
+            rates[name].append(work / seconds)
     return {name: Timing(name, values) for name, values in rates.items()}
 
 

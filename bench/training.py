@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.command import Options, Row, command, memory_row, rate_row, share_row
+from bench.command import Row, command, memory_row, rate_row, share_row
+from bench.options import Options
 from bench.timing import Timing, alternate, in_fresh_process, matrix_product
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.sampler import PairSampler

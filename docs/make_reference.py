@@ -6,12 +6,10 @@
 import inspect
 import re
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import mock
 
 DOCS = Path(__file__).resolve().parent
 PAGE = "reference/command-line.md"
@@ -29,10 +27,6 @@ class Option(NamedTuple):
     help: str
 
 
-class Captured(Exception):
-    """Raised in place of parsing, with what would have been parsed."""
-
-
 def table(program: str) -> Mapping[str, Any]:
     """Name -> command of a program."""
     if str(DOCS.parent) not in sys.path:  # reproduce and bench are not installed
@@ -47,45 +41,18 @@ def commands() -> Iterator[tuple[str, str]]:
         yield from ((f"{program} {name}", command.summary) for name, command in table(program).items())
 
 
-def arguments_of(command: str) -> tuple[type, dict[str, Any]]:
-    """The dataclass of a command's options, and the keywords that it gives to tyro.cli."""
+def arguments_of(command: str) -> type:
+    """The dataclass of a command's options."""
     program = next(one for one in PROGRAMS if command.startswith(f"{one} "))
-    module, function = table(program)[command.removeprefix(f"{program} ")].place.split(":")
-
-    def capture(kind: type, **keywords: Any) -> None:
-        raise Captured(kind, keywords)
-
-    with mock.patch("tyro.cli", capture):
-        try:
-            getattr(import_module(module), function)(["--help"])
-        except Captured as captured:
-            kind, keywords = captured.args
-            return kind, {name: keywords[name] for name in ("default", "config") if name in keywords}
-    raise RuntimeError(f"{command} did not call tyro.cli")
+    module, name = table(program)[command.removeprefix(f"{program} ")].options.split(":")
+    kind: type = getattr(import_module(module), name)
+    return kind
 
 
 def options_of(command: str) -> list[Option]:
-    import tyro
+    from sdgmnet.options import parameters
 
-    kind, keywords = arguments_of(command)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        parser = tyro.extras.get_parser(kind, **keywords)
-    return [
-        Option(", ".join(action.option_strings), value_of(action.metavar), help_of(str(action.help)))
-        for action in parser._actions
-        if action.dest != "help"
-    ]
-
-
-def value_of(metavar: Any) -> str:
-    """[[PATH [PATH ...]]] becomes PATH ..., {None}|PATH becomes PATH."""
-    value = re.sub(r"^\[+(\w+) \[.*", r"\1 ...", str(metavar or ""))
-    return value.removeprefix("{None}|")
-
-
-def help_of(text: str) -> str:
-    return " ".join(text.replace("%%", "%").split()).removesuffix("(default: )").rstrip()
+    return [Option(", ".join(one.names), one.metavar, one.help) for one in parameters(arguments_of(command))]
 
 
 def command_line() -> str:
@@ -95,7 +62,7 @@ def command_line() -> str:
         if not command.startswith(f"{program} ") or not program:
             program = next(one for one in PROGRAMS if command.startswith(f"{one} "))
             parts.append(f"## {program}\n")
-        text = inspect.cleandoc(arguments_of(command)[0].__doc__ or summary)
+        text = inspect.cleandoc(arguments_of(command).__doc__ or summary)
         parts.append(f"### {command}\n\n{text}\n\n| option | meaning |\n|---|---|")
         parts.extend(f"| {shown(one)} | {cell(escape(one.help))} |" for one in options_of(command))
         parts.append("")
@@ -105,7 +72,7 @@ def command_line() -> str:
 def shown(option: Option) -> str:
     """Name and value as code, with spaces at which a long list of choices may wrap."""
     names = ", ".join(f"`{name}`" for name in option.names.split(", ") if name)
-    values = f"`{cell(option.value.replace(',', ', '))}`" if option.value else ""
+    values = f"`{cell(option.value.replace('|', ' | '))}`" if option.value else ""
     return f"{names} {values}".strip()
 
 

@@ -2,15 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import tyro
 
-from reproduce.arguments import SDGMNetArguments, require_seeds
+from reproduce.arguments import Fig6cArguments, require_seeds
 from reproduce.groups import Group
 from reproduce.published import POWER_RATIOS, TABLE1
 from reproduce.results import WAY_NAMES, WAYS, Result, concerns, number
@@ -34,23 +32,7 @@ RATIO_NOTE = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fig6cArguments(SDGMNetArguments):
-    """Fig. 6 (c): four self weights with and without power adjustment, and the ratios of powers of Section V-D.
-
-    HyNet and HardNet+FRN are drawn as dashed lines. Runs of table1 in the same folder are reused.
-
-        python -m reproduce fig6c --groups A=sets/castle B=sets/rock C=sets/temple --seeds 2 -o paper
-    """
-
-    train: tuple[str, ...] = ()
-    """Groups to train on, each tested on all others; default: the first one at small scale, all at full scale."""
-    seeds: int = 1
-    """Number of seeds per variant and training group."""
-
-
-def fig6c(words: list[str]) -> None:
-    arguments = tyro.cli(Fig6cArguments, prog="python -m reproduce fig6c", args=words)
+def fig6c(arguments: Fig6cArguments) -> None:
     require_seeds(arguments.seeds)
     groups, trained = arguments.open_trained(everywhere=arguments.scale == "full")
     done = arguments.carry_out(ablation_runs(trained, groups, arguments.budget(), arguments.seeds))

@@ -1,20 +1,17 @@
 """`python -m reproduce fig3`: an encoder, drawn from the module: kernel sizes, channels, strides, norms and shapes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-import tyro
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from torch import Tensor, nn
 
-from reproduce.output import OutputArguments
+from reproduce.arguments import Fig3Arguments
 from sdgmnet.encoders import ENCODERS, load_encoder
 from sdgmnet.plots import COLUMN, SMALL, printed, save_print
-from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import Section
 
 SHORT = {
@@ -27,21 +24,7 @@ SHORT = {
 FILLS = {"weights": "#fdd49e", "other": "#deebf7", "ends": "#f0f0f0"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fig3Arguments(OutputArguments):
-    """Fig. 3: diagram of an encoder, layer by layer, read from the module.
-
-    For example:
-
-        python -m reproduce fig3 sdgmnet -o fig3
-    """
-
-    encoder: tyro.conf.Positional[str] = ALIAS
-    """Untrained encoder (sdgmnet, l2net or tfeat), a .safetensors file or the folder of a run."""
-
-
-def fig3(words: list[str]) -> None:
-    arguments = tyro.cli(Fig3Arguments, prog="python -m reproduce fig3", args=words)
+def fig3(arguments: Fig3Arguments) -> None:
     arguments.require_folder()
     known = ENCODERS.get(arguments.encoder)
     encoder = load_encoder(arguments.encoder)[0] if known is None else known()

@@ -3,28 +3,24 @@
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-import tyro
-from tyro.conf import Positional, arg
-
-from reproduce.output import OutputArguments
+from reproduce.arguments import BenchmarkArguments, Fig4Arguments, Fig5Arguments, Table5Arguments
 from reproduce.published import HARDNET_REPOSITORY, HPATCHES_ARTICLE, HPATCHES_DIFFERENCES
 from sdgmnet.benchmarks import hpatches, matching, reconstruction
 from sdgmnet.benchmarks.hpatches import TASKS, Row, gap, headline
 from sdgmnet.benchmarks.photo_sets import read_photo_sets
 from sdgmnet.benchmarks.published import published
-from sdgmnet.benchmarks.reconstruction import COLMAP, BenchmarkOptions, Detector
-from sdgmnet.data.hpatches.tasks import PAIRS
-from sdgmnet.descriptors import COMPARED, descriptor_fingerprint, load_descriptors, split_label
+from sdgmnet.benchmarks.reconstruction import COLMAP, BenchmarkOptions
+from sdgmnet.descriptors import descriptor_fingerprint, load_descriptors, split_label
 from sdgmnet.engine import use_threads
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import IMAGE_SUFFIXES
 from sdgmnet.plots import draw_fig4, draw_fig5, draw_reconstruction, image_pair, method_of
-from sdgmnet.report import Flag, Section, print_aside, progress_bars, sections_markdown
+from sdgmnet.report import Section, print_aside, progress_bars, sections_markdown
 from sdgmnet.sfm.colmap import require_pycolmap
 from sdgmnet.sfm.workspace import require_apart
 from sdgmnet.storage import read_json, reason_of, write_json, write_text
@@ -32,40 +28,36 @@ from sdgmnet.storage import read_json, reason_of, write_json, write_text
 Table = tuple[list[str], list[list[str]]]
 Results = dict[str, Any]  # of a benchmark, as results.json has them
 FIG5_ROWS = 5
-DEFAULT = BenchmarkOptions()
 
 
-@dataclass(frozen=True, kw_only=True)
-class BenchmarkArguments(OutputArguments):
-    descriptors: Annotated[Positional[tuple[str, ...]], arg(metavar="DESCRIPTOR ...", help=COMPARED)] = ()
-    root: Path | None = None
-    """Folder of the benchmark's data."""
-
-    def run_once(
-        self, title: str, options: dict[str, Any], run: Callable[[Path], tuple[Results, Sequence[Section]]]
-    ) -> Results:
-        """Results of the same benchmark run earlier into -o, otherwise of `run(root)`, written as results.json and table.md."""
-        self.require_folder()
-        if not self.descriptors:
-            raise InputError("name at least one descriptor.")
-        if self.root is None or not self.root.is_dir():
-            raise InputError("--root must be the folder of the benchmark's data.")
-        plan = {
-            "descriptors": [[split_label(text)[0], fingerprint_of(text)] for text in self.descriptors],
-            "options": options,
-            "data": data_fingerprint(self.root),
-        }
-        kept = self.out / "plan.json"
-        if kept.exists() and (self.out / "results.json").exists() and read_json(kept) == plan:
-            print_aside(f"{title}: {self.out} has results of the same descriptors, options and data; nothing is run.")
-            return read_results(self.out)
-        print_aside(f"{title}: {len(self.descriptors)} descriptors on {self.root} ({extent(self.root)}).")
-        kept.unlink(missing_ok=True)
-        results, sections = run(self.root)
-        write_json(self.out / "results.json", results)
-        write_text(self.out / "table.md", sections_markdown(sections))
-        write_json(kept, plan)
-        return read_results(self.out)
+def run_once(
+    arguments: BenchmarkArguments,
+    title: str,
+    options: dict[str, Any],
+    run: Callable[[Path], tuple[Results, Sequence[Section]]],
+) -> Results:
+    """Results of the same benchmark run earlier into -o, otherwise of `run(root)`, written as results.json and table.md."""
+    arguments.require_folder()
+    if not arguments.descriptors:
+        raise InputError("name at least one descriptor.")
+    if arguments.root is None or not arguments.root.is_dir():
+        raise InputError("--root must be the folder of the benchmark's data.")
+    plan = {
+        "descriptors": [[split_label(text)[0], fingerprint_of(text)] for text in arguments.descriptors],
+        "options": options,
+        "data": data_fingerprint(arguments.root),
+    }
+    kept = arguments.out / "plan.json"
+    if kept.exists() and (arguments.out / "results.json").exists() and read_json(kept) == plan:
+        print_aside(f"{title}: {arguments.out} has results of the same descriptors, options and data; nothing is run.")
+        return read_results(arguments.out)
+    print_aside(f"{title}: {len(arguments.descriptors)} descriptors on {arguments.root} ({extent(arguments.root)}).")
+    kept.unlink(missing_ok=True)
+    results, sections = run(arguments.root)
+    write_json(arguments.out / "results.json", results)
+    write_text(arguments.out / "table.md", sections_markdown(sections))
+    write_json(kept, plan)
+    return read_results(arguments.out)
 
 
 def read_results(folder: Path) -> Results:
@@ -108,39 +100,13 @@ def data_fingerprint(root: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fig4Arguments(BenchmarkArguments):
-    """Fig. 4: the three HPatches tasks, next to published results.
-
-    For example:
-
-        python -m reproduce fig4 SIFT=sift RootSIFT=rootsift sdgmnet --root hpatches-release -o fig4
-
-    Results of the same descriptors, options and data in -o are reused. From results of sdgmnet evaluate hpatches:
-
-        python -m reproduce fig4 --results results -o fig4
-    """
-
-    root: Path | None = None
-    """Folder of HPatches sequences, each with the strips ref.png, e1.png ... t5.png."""
-    split: Literal["a", "b", "c", "full", "illum", "view", "all"] = "a"
-    """Official split, or all: every sequence in the folder."""
-    tasks: Path | None = None
-    """Folder of official task files (verif_*.csv, retr_*.csv). Missing ones are drawn at random as the official code does."""
-    pairs: int = PAIRS
-    """Without official task files: number of verification pairs to draw per noise level and kind of negatives."""
-    results: Path | None = None
-    """Instead of descriptors: output folder of sdgmnet evaluate hpatches. Nothing is run."""
-
-
-def fig4(words: list[str]) -> None:
-    arguments = tyro.cli(Fig4Arguments, prog="python -m reproduce fig4", args=words)
+def fig4(arguments: Fig4Arguments) -> None:
     if arguments.results is not None:
         arguments.require_folder()
         results = read_results(arguments.results)
     else:
         options = {"split": arguments.split, "tasks": str(arguments.tasks), "pairs": arguments.pairs}
-        results = arguments.run_once("Fig. 4, HPatches", options, partial(run_hpatches, arguments))
+        results = run_once(arguments, "Fig. 4, HPatches", options, partial(run_hpatches, arguments))
     with results_of("evaluate hpatches", arguments.results or arguments.out):
         lines = [(line["label"], [Row(**row) for row in line["rows"]]) for line in results["lines"]]
         note, measured = hpatches_note(results), measured_table(lines)
@@ -226,28 +192,9 @@ def difference_table(lines: Sequence[tuple[str, list[Row]]]) -> Table:
     return ["difference of mAP in points", "measured", "the paper, split a"], body
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fig5Arguments(BenchmarkArguments):
-    """Fig. 5: matches of 200 random keypoints with all keypoints of the other image, for the hardest pair of each sequence.
-
-    For example:
-
-        python -m reproduce fig5 SIFT=sift HardNet=kornia:HardNet sdgmnet --root hpatches-sequences-release -o fig5
-
-    Results of the same descriptors, options and data in -o are reused. The paper prints no numbers with this figure; fig5.md
-    has the number of correct matches.
-    """
-
-    root: Path | None = None
-    """Folder of sequences in HPatches' layout: 1.png ... 6.png and H_1_2 ... H_1_6 each."""
-    sequences: tuple[str, ...] = ()
-    """Names of the sequences to use; default: all."""
-
-
-def fig5(words: list[str]) -> None:
-    arguments = tyro.cli(Fig5Arguments, prog="python -m reproduce fig5", args=words)
+def fig5(arguments: Fig5Arguments) -> None:
     options = {"sequences": list(arguments.sequences)}
-    results = arguments.run_once("Fig. 5, matching of images", options, partial(run_matching, arguments))
+    results = run_once(arguments, "Fig. 5, matching of images", options, partial(run_matching, arguments))
     with results_of("evaluate matching", arguments.out):
         caption, header, rows = sampled_table(results)
     content = {"caption": caption, "header": header, "table": rows}
@@ -294,36 +241,7 @@ def sampled_table(results: Results) -> tuple[str, list[str], list[list[str]]]:
     return caption, ["descriptor", *(f"correct within {one:g} px" for one in sampled["near"])], rows
 
 
-@dataclass(frozen=True, kw_only=True)
-class Table5Arguments(BenchmarkArguments):
-    """Table 5: reconstruct with COLMAP from the matches of each descriptor, next to the paper's numbers.
-
-    For example:
-
-        python -m reproduce table5 SIFT=sift sdgmnet --root sets -o table5
-
-    Results of the same descriptors, options and data in -o are reused, and an interrupted benchmark continues. From results of
-    sdgmnet evaluate reconstruction, also unfinished ones:
-
-        python -m reproduce table5 --results results -o table5
-    """
-
-    root: Path | None = None
-    """Folder of sets of photos, or one set."""
-    sets: tuple[str, ...] = ()
-    """Names of the sets to use; default: all."""
-    detector: Detector = DEFAULT.detector
-    """Detector for sets without keypoints: COLMAP's SIFT or OpenCV's SIFT."""
-    dense: Flag = False
-    """Also count dense points."""
-    threads: int = DEFAULT.threads
-    """Number of threads."""
-    results: Path | None = None
-    """Instead of descriptors: output folder of sdgmnet evaluate reconstruction, complete or not. Nothing is run."""
-
-
-def table5(words: list[str]) -> None:
-    arguments = tyro.cli(Table5Arguments, prog="python -m reproduce table5", args=words)
+def table5(arguments: Table5Arguments) -> None:
     folder = arguments.results or arguments.out
     if arguments.results is not None:
         arguments.require_folder()
@@ -332,7 +250,7 @@ def table5(words: list[str]) -> None:
     else:
         options = {name: getattr(arguments, name) for name in ("detector", "dense", "threads")}
         plan = {**options, "sets": list(arguments.sets)}
-        results = arguments.run_once("Table 5, reconstruction", plan, partial(run_reconstruction, arguments, options))
+        results = run_once(arguments, "Table 5, reconstruction", plan, partial(run_reconstruction, arguments, options))
     with results_of("evaluate reconstruction", folder):
         rows = [row for row in results["rows"] if not arguments.sets or row["set"] in arguments.sets]
         if not rows:

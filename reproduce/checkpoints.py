@@ -1,14 +1,12 @@
 """`python -m reproduce fig6a | reproducibility`: SDGMNet along training (Fig. 6 a), and with several seeds (Section V-A)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import tyro
 
-from reproduce.arguments import SDGMNetArguments, require_seeds
+from reproduce.arguments import Fig6aArguments, ReproducibilityArguments, require_seeds
 from reproduce.published import REPRODUCIBILITY, TABLE1, TABLE1_COLUMNS
 from reproduce.results import Cells, Result, concerns, curve, mean_of, top_ten
 from reproduce.runs import Planned, plan_method
@@ -21,18 +19,7 @@ Spread = dict[str, list[float]]  # "TRAIN→TEST" or "mean" -> FPR@95 of the ten
 TOP_TEN = "the mean of a run's ten best checkpoints, chosen on the test pairs (the paper's way)"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fig6aArguments(SDGMNetArguments):
-    """Fig. 6 (a): FPR@95 of SDGMNet along training, one curve per training group, the best checkpoint marked.
-
-    For example:
-
-        python -m reproduce fig6a --groups A=sets/castle B=sets/rock C=sets/temple -o paper
-    """
-
-
-def fig6a(words: list[str]) -> None:
-    arguments = tyro.cli(Fig6aArguments, prog="python -m reproduce fig6a", args=words)
+def fig6a(arguments: Fig6aArguments) -> None:
     groups, trained = arguments.open_trained()
     done = arguments.carry_out([plan_method("sdgmnet", one, groups, arguments.budget(), 0) for one in trained])
     if done is None:
@@ -101,21 +88,7 @@ def draw_fig6a(curves: dict[str, Curve], stem: Path, pairs: str) -> list[Path]:
         return save_print(figure, stem)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReproducibilityArguments(SDGMNetArguments):
-    """Section V-A: SDGMNet trained with several seeds; mean and standard deviation of the top ten checkpoints.
-
-    For example:
-
-        python -m reproduce reproducibility --groups A=sets/castle B=sets/rock C=sets/temple --seeds 3 -o paper
-    """
-
-    seeds: int = 3
-    """Number of seeds per training group; the paper uses 10."""
-
-
-def reproducibility(words: list[str]) -> None:
-    arguments = tyro.cli(ReproducibilityArguments, prog="python -m reproduce reproducibility", args=words)
+def reproducibility(arguments: ReproducibilityArguments) -> None:
     require_seeds(arguments.seeds)
     groups, trained = arguments.open_trained()
     budget, seeds = arguments.budget(), range(arguments.seeds)

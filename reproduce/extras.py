@@ -2,17 +2,16 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
-import tyro
 
+from reproduce.arguments import LearningRateArguments, MarginShareArguments, NormsArguments
 from reproduce.modulation import kind_of_moments, rank_correlation, read_angles
-from reproduce.output import OutputArguments, caption_of_run, require_run
+from reproduce.output import caption_of_run, require_run
 from reproduce.published import MARGIN_SHARE
 from reproduce.triplets import open_patchset
 from sdgmnet.encoders import load_encoder
@@ -20,8 +19,7 @@ from sdgmnet.engine import feature_lengths
 from sdgmnet.errors import InputError
 from sdgmnet.loss.sdgm import PAPER_POWER_PER_PAIR
 from sdgmnet.plots import COLUMN, NEGATIVE, POSITIVE, RELATIVE, new_figure, printed, save_print
-from sdgmnet.pretrained import ALIAS
-from sdgmnet.report import Section, print_aside
+from sdgmnet.report import Section, print_aside, progress_bars
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.log import read_log
@@ -29,24 +27,7 @@ from sdgmnet.training.log import read_log
 ORANGE = "#d55e00"
 
 
-@dataclass(frozen=True, kw_only=True)
-class LearningRateArguments(OutputArguments):
-    """Section III-E: the equivalent learning rate. The running power starts high, so the first steps are small.
-
-    For example:
-
-        python -m reproduce learning-rate runs/one -o learning_rate
-
-    f(t) = P / E_t[P] is the mean power of the batches of an epoch over the running power at its end. It rises from about 0.1
-    to 1, and drops when the warm-up ends, because the weights then fall below 1.
-    """
-
-    run: tyro.conf.Positional[Path]
-    """Folder of a run with SDGM's loss."""
-
-
-def learning_rate(words: list[str]) -> None:
-    arguments = tyro.cli(LearningRateArguments, prog="python -m reproduce learning-rate", args=words)
+def learning_rate(arguments: LearningRateArguments) -> None:
     arguments.require_folder()
     require_run(arguments.run)
     config = TrainConfig.load(arguments.run / "config.json")
@@ -125,26 +106,10 @@ def draw_factors(rates: Factors, warmup_end: float, formula: np.ndarray, stem: P
         return save_print(figure, stem)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MarginShareArguments(OutputArguments):
-    """The share of triplets beyond the probabilistic margin m, for the angles at the end of a run.
-
-    For example:
-
-        python -m reproduce margin-share runs/one -o margin_share
-
-    Section V-B of the paper says fewer than 30 % at m = 0.7. If θʳ were normally distributed, the share would be 1 - m.
-    """
-
-    run: tyro.conf.Positional[Path]
-    """Folder of a finished run."""
-
-
 MARGINS = np.round(np.arange(0, 0.96, 0.05), 2)
 
 
-def margin_share(words: list[str]) -> None:
-    arguments = tyro.cli(MarginShareArguments, prog="python -m reproduce margin-share", args=words)
+def margin_share(arguments: MarginShareArguments) -> None:
     arguments.require_folder()
     angles = read_angles(arguments.run)
     config = TrainConfig.load(arguments.run / "config.json")
@@ -192,27 +157,7 @@ def draw_margin_shares(shares: np.ndarray, margin: float, stem: Path | str) -> l
         return save_print(figure, stem)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NormsArguments(OutputArguments):
-    """Section III-A: plot the feature norm ‖x‖ before normalisation against the contrast of the patch.
-
-    For example:
-
-        python -m reproduce norms --data my_patches/dog --weights runs/one -o norms
-
-    The paper keeps the factor 1/‖x‖ of Eq. (5), because it expects patches of high quality to have large norms.
-    """
-
-    data: str = "demo"
-    """A PatchSet, a PhotoTour folder, or demo."""
-    weights: str = ALIAS
-    """The shipped weights (sdgmnet), a .safetensors file or the folder of a run."""
-    patches: int = 4000
-    """Maximum number of patches, evenly spread over the set."""
-
-
-def norms(words: list[str]) -> None:
-    arguments = tyro.cli(NormsArguments, prog="python -m reproduce norms", args=words)
+def norms(arguments: NormsArguments) -> None:
     if arguments.patches < 4:
         raise InputError(f"--patches must be at least 4, not {arguments.patches}.")
     arguments.require_folder()
@@ -220,7 +165,8 @@ def norms(words: list[str]) -> None:
     count = min(len(patchset), arguments.patches)
     print_aside(f"Lengths of features: {count} patches of {patchset.name}.")
     patches = patchset.patches[np.linspace(0, len(patchset) - 1, count, dtype=np.int64)]
-    contrast, length = contrast_of(patches), feature_lengths(encoder, patches)
+    with progress_bars():
+        contrast, length = contrast_of(patches), feature_lengths(encoder, patches)
     relation = relate(contrast, length)
     interval = f"[{relation.low:.3f}, {relation.high:.3f}]"
     row = [str(count), f"{relation.correlation:.3f}", interval, f"{relation.rank_correlation:.3f}"]

@@ -4,23 +4,24 @@ import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
-import tyro
 from matplotlib.axes import Axes
 from torch import nn
 
+from reproduce.arguments import Fig2Arguments, ModulationArguments
 from reproduce.microscope import Measured, Track, ignored_below, measure, measure_at, prepare
-from reproduce.output import OutputArguments, caption_of_run
+from reproduce.output import caption_of_run
 from reproduce.published import LAST_MOMENTS
 from sdgmnet.errors import InputError
 from sdgmnet.loss.registry import is_loss_name, loss_by_name, own_file, parse_options
 from sdgmnet.metrics import skewness
 from sdgmnet.plots import NEGATIVE, PAGE, POSITIVE, SMALL, draw_fig2, new_figure, printed, save_print
-from sdgmnet.report import Section, counting_bar, print_aside
+from sdgmnet.report import Section, print_aside, progress_bars
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.run import build_loss
@@ -51,21 +52,7 @@ def kind_of_moments(config: TrainConfig) -> str:
     return "its running moments" if config.loss == "sdgm" else "the moments of these triplets"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fig2Arguments(OutputArguments):
-    """Fig. 2: the self weights, the probabilistic margin and their product, over the angles at the end of a run.
-
-    For example:
-
-        python -m reproduce fig2 runs/one -o fig2
-    """
-
-    run: tyro.conf.Positional[Path]
-    """Folder of a finished run."""
-
-
-def fig2(words: list[str]) -> None:
-    arguments = tyro.cli(Fig2Arguments, prog="python -m reproduce fig2", args=words)
+def fig2(arguments: Fig2Arguments) -> None:
     arguments.require_folder()
     angles = read_angles(arguments.run)
     config = TrainConfig.load(arguments.run / "config.json")
@@ -101,31 +88,7 @@ def fig2(words: list[str]) -> None:
     arguments.deliver("fig2", results, [Section("Fig. 2", caption, header, rows)], draw)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModulationArguments(OutputArguments):
-    """Plot the gradient of each loss over the angles of a triplet, measured by autograd.
-
-    For example:
-
-        python -m reproduce modulation sdgm hardnet cdf hynet pml:CircleLoss,m=0.4,gamma=80 --run runs/one -o modulation
-
-    In a batch, one triplet has the angles (θ⁺, θ⁻) and all other descriptors are orthogonal. Autograd gives the derivatives of
-    the loss by these two angles: over the whole plane, along curves and at the angles of a real run. The figure has the form
-    of the paper's Fig. 2, one row per loss, scaled by its largest value. Running statistics are those of --run.
-    """
-
-    losses: tyro.conf.Positional[tuple[str, ...]]
-    """Losses as for sdgmnet train --loss, with options after commas, such as sdgm, tfeat,margin=1 or my_loss.py:MyLoss."""
-    run: Path | None = None
-    """Finished run that gives angles and loss settings; default: normal distribution fitted to the authors' log of Liberty."""
-    grid: int = 32
-    """Number of grid cells per axis of the plane."""
-    pairs: int = 24
-    """Pairs per batch. Losses that sum over all negatives depend on it."""
-
-
-def modulation(words: list[str]) -> None:
-    arguments = tyro.cli(ModulationArguments, prog="python -m reproduce modulation", args=words)
+def modulation(arguments: ModulationArguments) -> None:
     if not arguments.losses:
         raise InputError("name at least one loss, as in python -m reproduce modulation sdgm hardnet -o FOLDER.")
     if len(set(arguments.losses)) < len(arguments.losses):
@@ -144,16 +107,15 @@ def modulation(words: list[str]) -> None:
     seconds = calls * sum(seconds_per_batch(loss, arguments.pairs) for loss in losses)
     print_aside(f"{number}, {calls} batches of {arguments.pairs} pairs each; angles: {source}; about {seconds:.0f} s.")
     found = []
-    with counting_bar() as bar:
-        task = bar.add_task("", total=calls * len(losses))
-
-        def track(iterable: Iterable[Any]) -> Iterator[Any]:
-            for one in iterable:
-                yield one
-                bar.advance(task)
-
+    with progress_bars() as on_progress:
         for text, loss in zip(arguments.losses, losses, strict=True):
-            bar.update(task, description=text)
+            done = count(1)
+
+            def track(iterable: Iterable[Any], stage: str = text, done: Iterator[int] = done) -> Iterator[Any]:
+                for one in iterable:
+                    yield one
+                    on_progress(stage, next(done), calls)
+
             found.append(examine(loss, text, angles, arguments.grid, arguments.pairs, track))
     caption = (
         f"Derivatives of one triplet, times the {arguments.pairs} rows of its batch; along {source}, of which "

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from sdgmnet.errors import InputError
-from sdgmnet.report import Flag, Out, Section, print_aside, print_sections, sections_markdown
+from sdgmnet.options import Flag, Out
+from sdgmnet.report import Section, print_aside, print_sections, sections_markdown
 from sdgmnet.storage import read_record, write_json, write_text
 from sdgmnet.training.config import TrainConfig
 

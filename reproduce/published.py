@@ -1,6 +1,6 @@
 """Numbers printed in the paper, its authors' logs and earlier papers, shown in columns of their own next to measured ones."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -123,3 +123,26 @@ AUTHORS = (
 )
 # Mean and std of θ⁺, θ⁻, θʳ in the authors' last epoch on Liberty (docs/protocols.md 2.4).
 LAST_MOMENTS = np.array([[0.827, 0.202], [1.170, 0.081], [-0.343, 0.218]])
+
+
+Presets = Literal["table", "native", "sdgm"]  # "table": the preset of each method in METHODS
+
+
+class Method(NamedTuple):
+    label: str
+    recipe: str | None  # None: hand-crafted, nothing to train
+    preset: str
+
+
+# Rows in the order of Table 1. The FRN rows differ only in their loss; the others are as in their own papers.
+METHODS = {
+    "sift": Method("SIFT", None, ""),
+    "tfeat": Method("TFeat", "tfeat", "native"),
+    "l2net": Method("L2Net", "l2net", "native"),
+    "hardnet": Method("HardNet", "hardnet", "native"),
+    "cdfdesc": Method("CDFDesc", "cdfdesc", "native"),
+    "sosnet": Method("SOSNet", "sosnet", "native"),
+    "hardnet+frn": Method("HardNet+FRN", "hardnet+frn", "sdgm"),
+    "hynet": Method("HyNet", "hynet", "sdgm"),
+    "sdgmnet": Method("SDGMNet", "sdgmnet", "sdgm"),
+}

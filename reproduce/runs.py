@@ -8,9 +8,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from reproduce.groups import Group
+from reproduce.published import METHODS, Presets
 from reproduce.results import (
     FILE,
     Result,
@@ -28,28 +29,7 @@ from sdgmnet.training.checkpoint import checkpoints
 from sdgmnet.training.config import EPOCHS, PAPER_ITERATIONS, TrainConfig
 from sdgmnet.training.recipes import settings_of
 
-Presets = Literal["table", "native", "sdgm"]  # "table": the preset of each method below
 NOT_IN_DIGEST = ("data", "holdout", "checkpoint_every", "tensorboard")  # places, and what changes no bits
-
-
-class Method(NamedTuple):
-    label: str
-    recipe: str | None  # None: hand-crafted, nothing to train
-    preset: str
-
-
-# Rows in the order of Table 1. The FRN rows differ only in their loss; the others are as in their own papers.
-METHODS = {
-    "sift": Method("SIFT", None, ""),
-    "tfeat": Method("TFeat", "tfeat", "native"),
-    "l2net": Method("L2Net", "l2net", "native"),
-    "hardnet": Method("HardNet", "hardnet", "native"),
-    "cdfdesc": Method("CDFDesc", "cdfdesc", "native"),
-    "sosnet": Method("SOSNet", "sosnet", "native"),
-    "hardnet+frn": Method("HardNet+FRN", "hardnet+frn", "sdgm"),
-    "hynet": Method("HyNet", "hynet", "sdgm"),
-    "sdgmnet": Method("SDGMNet", "sdgmnet", "sdgm"),
-}
 
 
 def preset_of(method: str, presets: Presets) -> str:

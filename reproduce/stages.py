@@ -3,13 +3,11 @@
 import itertools
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import tyro
-
-from reproduce.output import OutputArguments, caption_of_run, require_run
+from reproduce.arguments import StagesArguments
+from reproduce.output import caption_of_run, require_run
 from reproduce.published import AUTHORS, AUTHORS_NOTE, PAPER_BATCH, STAGES, STATISTICS, Stages
 from sdgmnet.errors import InputError
 from sdgmnet.plots import NEGATIVE, PAGE, POSITIVE, RELATIVE, SMALL, new_figure, printed, save_print
@@ -20,21 +18,7 @@ from sdgmnet.training.log import read_log
 MARKERS = {".": "•", "s": "■", "D": "◆", "^": "▲", "v": "▼"}  # of matplotlib, and as text
 
 
-@dataclass(frozen=True, kw_only=True)
-class StagesArguments(OutputArguments):
-    """Tables 2-4: the running statistics at five stages of training, next to those of the authors' logs.
-
-    For example:
-
-        python -m reproduce table2-4 runs/liberty runs/notredame -o paper
-    """
-
-    runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Folders of finished runs that were trained with SDGMNet's loss."""
-
-
-def table2_4(words: list[str]) -> None:
-    arguments = tyro.cli(StagesArguments, prog="python -m reproduce table2-4", args=words)
+def table2_4(arguments: StagesArguments) -> None:
     if not arguments.runs:
         raise InputError("name at least one folder of a run that was trained with SDGMNet's loss.")
     arguments.require_folder()

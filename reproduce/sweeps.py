@@ -1,31 +1,25 @@
 """`python -m reproduce fig6b | fig7`: the margin m and the attenuation α, one at a time, on one group."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
 
 import numpy as np
-import tyro
 from matplotlib.lines import Line2D
 
-from reproduce.arguments import SDGMNetArguments, require_seeds
+from reproduce.arguments import Fig6bArguments, Fig7Arguments, require_seeds
 from reproduce.checkpoints import TOP_TEN
 from reproduce.groups import Group
 from reproduce.results import Result, Way, concerns, last, last_ten, mean_of, number, top_ten
 from reproduce.runs import Budget, Planned, plan_run
 from sdgmnet.benchmarks.hpatches import TASKS, compare, gap, headline, note
 from sdgmnet.data.hpatches.files import choose_sequences
-from sdgmnet.data.hpatches.tasks import PAIRS
 from sdgmnet.descriptors import descriptor_fingerprint, load_descriptor
 from sdgmnet.errors import InputError
 from sdgmnet.plots import COLOURS, COLUMN, PAGE, RELATIVE, new_figure, printed, save_print
 from sdgmnet.report import Section, progress_bars
 
 # The paper gives its ranges in the figure only; its text names m = 0.6 and 0.7, α = 0.9 and 1.
-MARGINS = (0.0, 0.3, 0.5, 0.6, 0.7)
-ALPHAS = (0.8, 0.85, 0.9, 0.95, 1.0)
 SYMBOLS = {"margin": "m", "alpha": "α"}
 WAYS: dict[str, Way] = {"top ten": top_ten, "last ten": last_ten, "last": last}
 WAY_NAMES = {
@@ -38,27 +32,7 @@ Curve = dict[float, dict[str, list[float]]]  # value -> way -> FPR@95, per seed
 Accuracy = dict[float, dict[str, dict[str, float | None]]]  # α -> task -> "map", "delta" as fractions
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fig6bArguments(SDGMNetArguments):
-    """Fig. 6 (b): train SDGMNet with different margins m and attenuations α, varied one at a time.
-
-    For example:
-
-        python -m reproduce fig6b --groups A=sets/castle B=sets/rock C=sets/temple -o paper
-    """
-
-    margins: tuple[float, ...] = MARGINS
-    """Values of m, with α = 0.9."""
-    alphas: tuple[float, ...] = ALPHAS
-    """Values of α, with m = 0.6."""
-    train: tuple[str, ...] = ()
-    """The group to train on, tested on all others; default: the first one."""
-    seeds: int = 1
-    """Number of seeds per value."""
-
-
-def fig6b(words: list[str]) -> None:
-    arguments = tyro.cli(Fig6bArguments, prog="python -m reproduce fig6b", args=words)
+def fig6b(arguments: Fig6bArguments) -> None:
     require_seeds(arguments.seeds)
     groups, group = arguments.open_one_trained()
     values = {"margin": arguments.margins, "alpha": arguments.alphas}
@@ -163,29 +137,7 @@ def draw_fig6b(curves: Mapping[str, Curve], stem: Path) -> list[Path]:
         return save_print(figure, stem)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fig7Arguments(SDGMNetArguments):
-    """Fig. 7: the attenuation α against HPatches' mAP and ΔmAP = mAP(easy) - mAP(tough), of the last checkpoints.
-
-    Runs are shared with fig6b. Use sdgmnet data hpatches to cut strips from your own sequences.
-
-        python -m reproduce fig7 --groups A=sets/castle B=sets/rock C=sets/temple --hpatches strips -o paper
-    """
-
-    hpatches: Annotated[Path | None, tyro.conf.arg(aliases=["--root"])] = None
-    """Folder of HPatches sequences, each with the strips ref.png, e1.png ... t5.png."""
-    split: Literal["a", "b", "c", "full", "illum", "view", "all"] = "all"
-    """Official split (the paper uses a), or all: every sequence in the folder."""
-    pairs: int = PAIRS
-    """Number of verification pairs to draw per noise level and kind of negatives."""
-    alphas: tuple[float, ...] = ALPHAS
-    """Values of α, with m = 0.6."""
-    train: tuple[str, ...] = ()
-    """The group to train on; default: the first one."""
-
-
-def fig7(words: list[str]) -> None:
-    arguments = tyro.cli(Fig7Arguments, prog="python -m reproduce fig7", args=words)
+def fig7(arguments: Fig7Arguments) -> None:
     if arguments.hpatches is None or not arguments.hpatches.is_dir():
         raise InputError(
             "--hpatches needs a folder of HPatches strips: the release, or what sdgmnet data hpatches makes."

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tyro
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
-from reproduce.arguments import PlanArguments, require_seeds
+from reproduce.arguments import Table1Arguments, require_seeds
 from reproduce.groups import Group
 from reproduce.published import TABLE1, TABLE1_COLUMNS, TABLE1_NOTE
 from reproduce.results import WAY_NAMES, WAYS, Cells, Result, by_group, compared, concerns, number, scenes_left_out
@@ -47,39 +46,17 @@ NAMES: dict[Presets, tuple[str, str, str]] = {  # of the files, of the table, ad
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Table1Arguments(PlanArguments):
-    """Table 1: FPR@95 of nine methods, trained on one group of scenes and tested on the others.
-
-    Prints the plan and its cost, trains what is missing, and writes table1.md, .json, .png and .pdf. Ctrl-C stops it; the same
-    command continues, and no finished run is trained twice.
-
-        python -m reproduce table1 --groups A=sets/castle,sets/dog B=sets/rock C=sets/temple -o paper
-        python -m reproduce table1 --phototour ubc --scale full -o paper
-        python -m reproduce table1 --groups ... --preset sdgm -o paper     # writes table1-sdgm.md, ...
-    """
-
-    methods: tuple[str, ...] = tuple(METHODS)
-    """Methods to train and compare."""
-    preset: Presets = "table"
-    """native: each paper's settings. sdgm: SDGMNet's, other loss. table: sdgm for HardNet+FRN and HyNet, native for others."""
-    seeds: int = 1
-    """Number of seeds per method and training group."""
-    best_seeds: int = 2
-    """Number of seeds of the three best methods, by the FPR@95 of their last checkpoints."""
-
-    def planned(self, methods: Sequence[str], groups: Sequence[Group], seeds: range) -> list[Planned]:
-        budget = self.budget()
-        return [
-            plan_method(name, group, groups, budget, seed, self.preset)
-            for seed in seeds
-            for group in groups
-            for name in methods
-        ]
+def planned(arguments: Table1Arguments, methods: Sequence[str], groups: Sequence[Group], seeds: range) -> list[Planned]:
+    budget = arguments.budget()
+    return [
+        plan_method(name, group, groups, budget, seed, arguments.preset)
+        for seed in seeds
+        for group in groups
+        for name in methods
+    ]
 
 
-def table1(words: list[str]) -> None:
-    arguments = tyro.cli(Table1Arguments, prog="python -m reproduce table1", args=words)
+def table1(arguments: Table1Arguments) -> None:
     out = arguments.out
     for name in arguments.methods or ("",):
         if name not in METHODS:
@@ -89,10 +66,10 @@ def table1(words: list[str]) -> None:
     require_seeds(arguments.best_seeds, "--best-seeds")
     groups = arguments.open_groups()
     learned = [name for name in METHODS if name in arguments.methods and METHODS[name].recipe is not None]
-    runs = arguments.planned(learned, groups, range(arguments.seeds))
+    runs = planned(arguments, learned, groups, range(arguments.seeds))
     further = range(arguments.seeds, max(arguments.seeds, arguments.best_seeds))
     if arguments.finished:
-        second = complete_seeds(arguments.planned(learned, groups, further), out)
+        second = complete_seeds(planned(arguments, learned, groups, further), out)
         done, found = finished_runs([*runs, *second], out) if learned else ([], [])
         lacking = len(runs) - len([one for one in done if one.config.seed < arguments.seeds])
         state = f" Incomplete: {lacking} of the {len(runs)} runs of the first seeds are missing." if lacking else ""
@@ -104,14 +81,14 @@ def table1(words: list[str]) -> None:
         then = Then(count, "further seeds of the three best methods")
     elif runs:  # then the best methods are known
         best = best_methods(learned_lines(learned, runs, finished_runs(runs, out)[1], groups))
-        second = arguments.planned(best, groups, further)
+        second = planned(arguments, best, groups, further)
     require_comparable([*runs, *second], out)
     if arguments.plan:
         arguments.print_plan([*runs, *second], then)
         return
     found = run_plan(runs, out, then)
     if further:
-        second = arguments.planned(best_methods(learned_lines(learned, runs, found, groups)), groups, further)
+        second = planned(arguments, best_methods(learned_lines(learned, runs, found, groups)), groups, further)
         runs, found = runs + second, found + run_plan(second, out)
     deliver_table1(arguments, groups, learned, runs, found)
 

@@ -2,17 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
-import tyro
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from reproduce.output import OutputArguments
+from reproduce.arguments import Fig1Arguments
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.sources import open_patchsets
 from sdgmnet.encoders import load_encoder
@@ -22,40 +20,14 @@ from sdgmnet.loss.mining import hardest_in_batch
 from sdgmnet.loss.statistics import batch_moments
 from sdgmnet.loss.weights import coupled_weight, self_weight
 from sdgmnet.plots import COLUMN, NEGATIVE, POSITIVE, SMALL, printed, save_print
-from sdgmnet.pretrained import ALIAS
-from sdgmnet.report import Section, print_aside
+from sdgmnet.report import Section, print_aside, progress_bars
 from sdgmnet.training.config import TrainConfig
 
 ARROW = 0.42  # radii of the sphere for a weight of 1
 SHOWN = (("hard", 0.95), ("easy", 0.2))  # quantiles of θʳ
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fig1Arguments(OutputArguments):
-    """Fig. 1 for a hard and an easy triplet of a real batch: patches, positions on the sphere, modulated gradients.
-
-    For example:
-
-        python -m reproduce fig1 --data my_patches/dog -o fig1
-
-    The negative of each pair is the nearest one in a batch of random points. The three angles of a triplet are drawn to scale,
-    as a triangle on a sphere. The length of an arrow is SDGM's weight with the statistics of this batch.
-    """
-
-    data: str = "demo"
-    """A PatchSet, a PhotoTour folder, or demo."""
-    weights: str = ALIAS
-    """The shipped weights (sdgmnet), a .safetensors file or the folder of a run."""
-    points: int = 256
-    """Number of points in the batch, two patches each."""
-    margin: float = 0.6
-    """Margin m of Eq. (11)."""
-    seed: int = 0
-    """Random seed for the choice of points."""
-
-
-def fig1(words: list[str]) -> None:
-    arguments = tyro.cli(Fig1Arguments, prog="python -m reproduce fig1", args=words)
+def fig1(arguments: Fig1Arguments) -> None:
     if arguments.points < 2 or not 0 <= arguments.margin < 1:
         raise InputError("--points must be at least 2 and --margin in [0, 1).")
     if arguments.seed < 0:
@@ -64,7 +36,8 @@ def fig1(words: list[str]) -> None:
     patchset, encoder = open_patchset(arguments.data), load_encoder(arguments.weights)[0]
     pairs = draw_pairs(patchset, arguments.points, arguments.seed)
     print_aside(f"Fig. 1: describing {2 * len(pairs)} patches of {patchset.name}.")
-    descriptors = np.asarray(describe_patches(encoder, patchset.patches[pairs.ravel()]))
+    with progress_bars():
+        descriptors = np.asarray(describe_patches(encoder, patchset.patches[pairs.ravel()]))
     descriptors = descriptors / np.maximum(np.linalg.norm(descriptors, axis=-1, keepdims=True), 1e-12)
     threshold = TrainConfig().loss_setting("min_negative_angle")
     triplets = find_triplets(descriptors.reshape(*pairs.shape, -1), pairs, arguments.margin, threshold)

@@ -1,4 +1,4 @@
-"""The command line. A command is a function of the remaining words; bad input ends in one sentence and exit code 2.
+"""The command line. A command is a function of its parsed options; bad input ends in one sentence and exit code 2.
 
 `python -m reproduce` and `python -m bench` share `main` with their own commands.
 """
@@ -8,67 +8,94 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import NamedTuple
 
 from sdgmnet.benchmarks import BENCHMARKS
 from sdgmnet.errors import InputError, Stopped
+from sdgmnet.options import HELP, parse
+from sdgmnet.registry import load
 from sdgmnet.version import __version__
 
-HELP = ("-h", "--help")
+VERSION = ("version", "--version", "-V", "-v")
 MULTI_PROCESS = ("train", "describe")  # what torchrun may start
+COMMON = "sdgmnet.commands.evaluate:Arguments"  # options of benchmarks that have none of their own
 
 
 class Command(NamedTuple):
-    place: str  # module:function, imported only when the command is called, so that help is quick
+    """Places are module:name. They are imported when the command is called, the options first: errors in them are quick."""
+
+    place: str  # function of the options
     summary: str
+    options: str = COMMON  # dataclass
 
 
 COMMANDS: dict[str, Command] = {
     "demo": Command(
         "sdgmnet.commands.demo:main",
         "Match a pair of images, then train an encoder for a few minutes.",
+        "sdgmnet.commands.demo:Arguments",
     ),
     "describe": Command(
         "sdgmnet.commands.describe:main",
         "Detect keypoints and compute descriptors of images; write an h5 file.",
+        "sdgmnet.commands.describe:DescribeArguments",
     ),
     "match": Command(
         "sdgmnet.commands.match:main",
         "Match two images and draw the matches, or match all pairs of a folder.",
+        "sdgmnet.commands.match:MatchArguments",
     ),
     "reconstruct": Command(
         "sdgmnet.commands.reconstruct:main",
         "Reconstruct a 3-D model from photos; write a COLMAP workspace.",
+        "sdgmnet.commands.reconstruct:ReconstructArguments",
     ),
     "train": Command(
         "sdgmnet.commands.train:main",
         "Train a descriptor: SDGMNet with the paper's settings, or another loss.",
+        "sdgmnet.commands.train:TrainArguments",
     ),
     **{f"evaluate {name}": Command(*benchmark) for name, benchmark in BENCHMARKS.items()},
     "data phototour": Command(
         "sdgmnet.commands.data:phototour",
         "Convert or download the UBC PhotoTour data set, as PatchSets (folders of labelled patches).",
+        "sdgmnet.commands.data:PhototourArguments",
     ),
     "data photos": Command(
         "sdgmnet.commands.data:photos",
         "Make PatchSets from your own photos, labelled by 3-D reconstruction.",
+        "sdgmnet.commands.data:PhotosArguments",
     ),
     "data views": Command(
         "sdgmnet.commands.data:views",
         "Make PatchSets from single images, labelled by synthetic warps.",
+        "sdgmnet.commands.data:ViewsArguments",
     ),
     "data hpatches": Command(
         "sdgmnet.commands.data:hpatches",
         "Cut HPatches strips from image sequences with homographies.",
+        "sdgmnet.commands.data:StripsArguments",
     ),
-    "data pairs": Command("sdgmnet.commands.data:pairs", "Draw labelled test pairs for PatchSets."),
-    "data demo": Command("sdgmnet.commands.data:demo", "Write the demo PatchSets to disk."),
-    "data export": Command("sdgmnet.commands.data:export", "Write a PatchSet in the original PhotoTour format."),
-    "export onnx": Command("sdgmnet.commands.export:onnx", "Export weights to ONNX, for use without torch."),
+    "data pairs": Command(
+        "sdgmnet.commands.data:pairs", "Draw labelled test pairs for PatchSets.", "sdgmnet.commands.data:PairsArguments"
+    ),
+    "data demo": Command(
+        "sdgmnet.commands.data:demo", "Write the demo PatchSets to disk.", "sdgmnet.commands.data:DemoArguments"
+    ),
+    "data export": Command(
+        "sdgmnet.commands.data:export",
+        "Write a PatchSet in the original PhotoTour format.",
+        "sdgmnet.commands.data:ExportArguments",
+    ),
+    "export onnx": Command(
+        "sdgmnet.commands.export:onnx",
+        "Export weights to ONNX, for use without torch.",
+        "sdgmnet.commands.export:OnnxArguments",
+    ),
     "export weights": Command(
         "sdgmnet.commands.export:weights",
         "Export weights to share: one file or a Hugging Face folder, in half precision.",
+        "sdgmnet.commands.export:WeightsArguments",
     ),
 }
 
@@ -100,17 +127,19 @@ def main(
 
 
 def dispatch(words: list[str], commands: Mapping[str, Command], program: str) -> int:
+    if words[:1] == ["help"]:  # help match is match --help
+        words = [*words[1:], "--help"]
     if not words or words[0] in HELP:
         print(overview(commands, program))
         return 0
-    if words[0] == "--version":
+    if words[0] in VERSION:
         print(__version__)
         return 0
     for length in (2, 1):
         name = " ".join(words[:length])
         if name in commands and len(words) >= length:
             require_one_process(name)
-            return call(name, commands[name], words[length:])
+            return call(name, commands[name], words[length:], program)
     group = {name: command for name, command in commands.items() if name.startswith(f"{words[0]} ")}
     if not group:
         raise InputError(f"there is no command {words[0]!r}{similar(words[0], commands, program)}")
@@ -124,13 +153,14 @@ def dispatch(words: list[str], commands: Mapping[str, Command], program: str) ->
     raise InputError(f"there is no command {name!r}{similar(name, group, f'{program} {words[0]}')}")
 
 
-def call(name: str, command: Command, words: list[str]) -> int:
-    module, function_name = command.place.split(":")
-    function = getattr(import_module(module), function_name)
-    if function_name == "run":  # a benchmark that leaves its options to us
-        evaluate = import_module("sdgmnet.commands.evaluate").run_benchmark
-        return evaluate(name.removeprefix("evaluate "), function, words) or 0
-    return function(words) or 0
+def call(name: str, command: Command, words: list[str], program: str) -> int:
+    if command.options == COMMON:
+        run = load(command.place)
+        arguments = parse(load(COMMON), words, f"{program} {name}", description=run.__doc__)
+        load("sdgmnet.commands.evaluate:run_benchmark")(name.removeprefix("evaluate "), run, arguments)
+        return 0
+    arguments = parse(load(command.options), words, f"{program} {name}")
+    return load(command.place)(arguments) or 0
 
 
 def similar(name: str, commands: Mapping[str, Command], program: str) -> str:

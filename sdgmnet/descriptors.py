@@ -2,20 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from sdgmnet.encoders import Encoder, load_encoder, load_tfeat
-from sdgmnet.engine import prepare
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import (
     LONGEST_SIDE,
     DescribeFn,
     Descriptor,
     Features,
-    Image,
     describe_image,
     descriptor_from_encoder,
 )
@@ -24,12 +20,22 @@ from sdgmnet.features.sift import rootsift, rootsift_at_keypoints, sift, sift_at
 from sdgmnet.pretrained import ALIAS, find_weights, shipped_names
 from sdgmnet.storage import digest, reason_of, require_bounded_zip
 
+if TYPE_CHECKING:  # the forms of a descriptor stand in help texts, which need no torch
+    from torch import Tensor
+
+    from sdgmnet.encoders import Encoder
+    from sdgmnet.features.describe import Image
+
+    DescriptorLike = str | Descriptor | Encoder
+
 KORNIA = ("HardNet", "HyNet", "SOSNet", "TFeat")
 CHUNK = 512  # patches per call of an ONNX or kornia module
 
 
 def load_weights(spec: str) -> Descriptor:
     """A shipped name, a .safetensors file, or a folder of a training run or in Hugging Face's layout."""
+    from sdgmnet.encoders import load_encoder
+
     encoder, card = load_encoder(spec)
     path = Path(spec)
     trained_on, scenes = (tuple(card.get(key) or ()) for key in ("trained_on", "scenes"))
@@ -76,6 +82,7 @@ def load_onnx(spec: str) -> Descriptor:
 def load_kornia(spec: str) -> Descriptor:
     """NAME or NAME:FILE. Without a file kornia downloads its own weights, or finds them in torch's cache."""
     import kornia.feature
+    import torch
 
     name, _, path = spec.partition(":")
     if name not in KORNIA:
@@ -94,15 +101,18 @@ def load_kornia(spec: str) -> Descriptor:
         reason = f"{path}: {reason_of(error)}" if path else reason_of(error)
         raise InputError(f"kornia:{name} cannot be loaded ({reason}): give weights, kornia:{name}:FILE.") from error
 
-    def describe(pixels: Tensor) -> np.ndarray:
+    def describe(pixels: "Tensor") -> np.ndarray:
         with torch.inference_mode():
             return module(pixels).numpy()
 
     return Descriptor(f"kornia {name}", in_chunks(describe, 32))
 
 
-def in_chunks(describe: Callable[[Tensor], np.ndarray], side: int) -> DescribeFn:
+def in_chunks(describe: Callable[["Tensor"], np.ndarray], side: int) -> DescribeFn:
     """Turn a function of pixels (B, 1, side, side) in [0, 1] into one of patches (N, S, S) uint8 of the usual sides."""
+    import torch
+
+    from sdgmnet.engine import prepare
 
     def describe_patches(patches: np.ndarray) -> np.ndarray:
         if patches.ndim != 3 or patches.shape[1:] not in {(s, s) for s in (side, 2 * side, 2 * side + 1)}:
@@ -115,6 +125,13 @@ def in_chunks(describe: Callable[[Tensor], np.ndarray], side: int) -> DescribeFn
     return describe_patches
 
 
+def load_tfeat(path: str) -> Descriptor:
+    """The published weights of TFeat."""
+    from sdgmnet.encoders import load_tfeat as load
+
+    return descriptor_from_encoder(load(path), "tfeat")
+
+
 # Form of a spec -> its loader. Lower case is literal, capitals are the user's: `name`, `prefix:...` (the loader gets what
 # follows the colon), `FILE.suffix` or `FOLDER`. A new descriptor is one more line.
 DESCRIPTORS: dict[str, Callable[[str], Descriptor]] = {
@@ -124,7 +141,7 @@ DESCRIPTORS: dict[str, Callable[[str], Descriptor]] = {
     "FILE.safetensors": load_weights,
     "FILE.onnx": load_onnx,
     "FOLDER": load_folder,
-    "tfeat:FILE": lambda path: descriptor_from_encoder(load_tfeat(path), "tfeat"),
+    "tfeat:FILE": load_tfeat,
     "kornia:NAME[:FILE]": load_kornia,
 }
 
@@ -132,7 +149,11 @@ DESCRIPTORS: dict[str, Callable[[str], Descriptor]] = {
 def accepted_forms() -> str:
     """The forms of a spec, for help texts and errors."""
     explained = {name: f"{name} (shipped weights)" for name in shipped_names()}
-    explained |= {ALIAS: f"{ALIAS} (the best shipped weights)", "FOLDER": "FOLDER (of a training run)"}
+    explained |= {
+        ALIAS: f"{ALIAS} (the best shipped weights)",
+        "FOLDER": "FOLDER (of a training run, or with config.json and model.safetensors)",
+        "kornia:NAME[:FILE]": f"kornia:NAME[:FILE] ({', '.join(KORNIA)})",
+    }
     names = (*DESCRIPTORS, *(name for name in shipped_names() if name not in DESCRIPTORS))
     *first, last = (explained.get(name, name) for name in names)
     return f"{', '.join(first)} or {last}"
@@ -210,14 +231,11 @@ def descriptor_fingerprint(text: str) -> str:
     return f"{prefix if colon else ''}{colon}{kind}{Path(spec).name} {digest(path)}"
 
 
-DescriptorLike = str | Descriptor | Encoder
-
-
 def describe(
-    image: Image,
+    image: "Image",
     keypoints: Keypoints | None = None,
     *,
-    descriptor: DescriptorLike = ALIAS,
+    descriptor: "DescriptorLike" = ALIAS,
     limit: int | None = None,
     upright: bool = False,
     size: int | None = LONGEST_SIDE,

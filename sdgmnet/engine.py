@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -16,8 +16,8 @@ from sdgmnet.errors import InputError
 from sdgmnet.native import batchnorm
 from sdgmnet.native import trunk as native
 from sdgmnet.native.build import why_not
+from sdgmnet.registry import Engine as Engine
 
-Engine = Literal["auto", "eager", "native"]
 # Patches (B, 1, 32, 32) and dropout's mask -> features (B, 128), and the first feature maps where the trunk returns them.
 Trunk = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor | None]]
 

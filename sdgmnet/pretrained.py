@@ -6,14 +6,13 @@ weights), or a folder in Hugging Face's layout (config.json and model.safetensor
 
 import json
 from pathlib import Path
-from typing import Any
-
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from sdgmnet.errors import InputError
 from sdgmnet.storage import new_file, parse_json, write_json
+
+if TYPE_CHECKING:  # the names of shipped weights stand in help texts, which need no torch
+    from torch import Tensor
 
 SHIPPED = Path(__file__).parent / "weights"
 BEST = "sdgmnet-photos"
@@ -37,8 +36,10 @@ def find_weights(source: Path | str) -> Path:
     return path
 
 
-def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_weights(path: Path) -> tuple[dict[str, "Tensor"], dict[str, Any]]:
     """Tensors by name, and the card; a file without a card is taken for an SDGMNet."""
+    from safetensors import SafetensorError, safe_open
+
     if not path.is_file():
         names = ", ".join(shipped_names())
         raise InputError(
@@ -60,9 +61,11 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def write_weights(
-    tensors: dict[str, Tensor], path: Path | str, card: dict[str, Any], card_path: Path | None = None
+    tensors: dict[str, "Tensor"], path: Path | str, card: dict[str, Any], card_path: Path | None = None
 ) -> None:
     """Write a .safetensors file with the card inside it, and the card as a readable JSON file next to it."""
+    from safetensors.torch import save
+
     path = Path(path)
     try:
         text = json.dumps(card, allow_nan=False)

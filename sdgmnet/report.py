@@ -11,37 +11,38 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from html import escape as escape_html
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from threading import Event, Lock, Thread
+from typing import Any, NamedTuple, TypeVar
 
-import tyro
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from sdgmnet.errors import InputError
 from sdgmnet.storage import write_json, write_text
 
 Item = TypeVar("Item")
 
-# Options that every command spells the same way.
-Out = Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="PATH")]
-OptionalOut = Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="PATH")]
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-
 # Library functions report progress by calling on_progress(stage, done, total).
 OnProgress = Callable[[str, int, int], None]
 
 STDERR = Console(stderr=True, highlight=False, soft_wrap=True)
 FINISHED_BARS = 8  # of earlier stages that stay visible
+FIRST_LINE, NEXT_LINES = 5.0, 10.0  # seconds until progress is printed, and between lines, where there is no terminal
+NUMBERS = 46  # columns that a bar needs beside its description: ten of it, counts of six digits, two times
+WIDE = 120  # columns; bars do not grow on wider terminals
 MIME_TYPES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".svg": "image/svg+xml"}
 STYLE = """
 body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; font: 16px/1.5 system-ui, sans-serif; color: #222; }
@@ -64,22 +65,6 @@ class Section(NamedTuple):
     header: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
     image: Path | None = None
-
-
-def require_options(arguments: Any, **minimum: int) -> None:
-    """Check options that several commands share: those named here by their minimum; contrast, ratio and seed by their range."""
-    for name, lowest in minimum.items():
-        value = getattr(arguments, name)
-        if value is not None and value < lowest:
-            raise InputError(f"--{name.replace('_', '-')} must be at least {lowest}, not {value}.")
-    for name, valid, interval in (
-        ("contrast", lambda value: 0 <= value < 1, "[0, 1)"),
-        ("ratio", lambda value: 0 < value <= 1, "(0, 1]"),
-        ("seed", lambda value: 0 <= value < 2**31, "[0, 2^31)"),
-    ):
-        value = getattr(arguments, name, None)
-        if value is not None and not valid(value):
-            raise InputError(f"--{name} must be in {interval}, not {value}.")
 
 
 def print_aside(sentence: str) -> None:
@@ -131,22 +116,43 @@ def deliver(results: Any, sections: Sequence[Section], out: Path | None, as_json
         write_text(out / "table.md", sections_markdown(sections))
 
 
+class Description(ProgressColumn):
+    """What is being done, shortened so that the numbers after it are never cut."""
+
+    def render(self, task: Task) -> Text:
+        text = Text(task.description, no_wrap=True)
+        text.truncate(max(8, STDERR.width - NUMBERS - len(task.fields.get("news", ""))), overflow="ellipsis")
+        return text
+
+
 def counting_bar(console: Console = STDERR) -> Progress:
-    """A bar with a description, done and total, elapsed and remaining time."""
+    """A bar with a description, done and total, what a task's field `news` says, elapsed and remaining time."""
     return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
+        Description(),
+        BarColumn(bar_width=None),
         MofNCompleteColumn(),
+        TextColumn("{task.fields[news]}", markup=False),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=console,
+        expand=console.width < WIDE,
     )
 
 
 @contextmanager
 def progress_bars(quiet: bool = False) -> Iterator[OnProgress]:
-    """Show progress on stderr while the block runs: a bar per stage on a terminal, only their final state when piped."""
-    with counting_bar(Console(quiet=True) if quiet else STDERR) as bars:
+    """Show progress on stderr while the block runs: a bar per stage on a terminal, else a line about every ten seconds."""
+    if quiet:
+        yield no_progress
+        return
+    with show_bars() if STDERR.is_terminal else print_lines() as on_progress:
+        yield on_progress
+
+
+@contextmanager
+def show_bars() -> Iterator[OnProgress]:
+    with counting_bar() as bars:
+        first = bars.add_task("working", total=None, news="")  # until the first stage is reported
         tasks: dict[str, TaskID] = {}
 
         def on_progress(stage: str, done: int, total: int) -> None:
@@ -154,11 +160,80 @@ def progress_bars(quiet: bool = False) -> Iterator[OnProgress]:
                 for task in bars.tasks[:-FINISHED_BARS]:
                     if task.finished:
                         bars.remove_task(task.id)
-                tasks[stage] = bars.add_task(stage, total=total)
+                tasks[stage] = bars.add_task(stage, total=total, news="")
+                if first in bars.task_ids:
+                    bars.remove_task(first)
             if tasks[stage] in bars.task_ids:
                 bars.update(tasks[stage], completed=done, total=total)
 
-        yield on_progress
+        try:
+            yield on_progress
+        finally:
+            if first in bars.task_ids:
+                bars.remove_task(first)
+
+
+class ProgressLines:
+    """The latest stage as a line, whenever one is due."""
+
+    def __init__(self) -> None:
+        self.began = self.due = time.monotonic()
+        self.due += FIRST_LINE
+        self.stage, self.done, self.total, self.news = "working", 0, 0, ""
+        self.printed = False
+        self.lock = Lock()
+
+    def update(self, stage: str, done: int, total: int, news: str = "") -> None:
+        with self.lock:
+            if stage != self.stage:
+                self.began, self.printed = time.monotonic(), False
+            self.stage, self.done, self.total, self.news = stage, done, total, news
+            finished = total and done >= total and self.printed
+        if finished:
+            self.print()
+            self.printed = False
+        self.print_if_due()
+
+    def print_if_due(self) -> None:
+        if time.monotonic() >= self.due:
+            self.print()
+
+    def print(self) -> None:
+        with self.lock:
+            self.due, self.printed = time.monotonic() + NEXT_LINES, True
+            line = progress_line(self.stage, self.done, self.total, time.monotonic() - self.began, self.news)
+        print_aside(line)
+
+
+def progress_line(stage: str, done: int, total: int, seconds: float, news: str = "") -> str:
+    """describing: 120 of 1000, 0:20 so far, about 2:27 left"""
+    counts = [f"{done} of {total}"] if total else [str(done)] if done else []
+    left = [f"about {clock(seconds * (total - done) / done)} left"] if 0 < done < total else []
+    return f"{stage}: {', '.join([*counts, *([news] if news else []), f'{clock(seconds)} so far', *left])}"
+
+
+def clock(seconds: float) -> str:
+    """0:07, 12:34 or 1:02:03."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+@contextmanager
+def print_lines() -> Iterator[OnProgress]:
+    lines, ended = ProgressLines(), Event()
+
+    def watch() -> None:  # a stage may take long between two reports
+        while not ended.wait(0.2):
+            lines.print_if_due()
+
+    watcher = Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield lines.update
+    finally:
+        ended.set()
+        watcher.join()
 
 
 def no_progress(stage: str, done: int, total: int) -> None:

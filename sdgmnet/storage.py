@@ -39,7 +39,7 @@ def new_file(target: Path | str) -> Iterator[Path]:
     target = Path(target)
     part = _temporary(target)
     try:
-        with _report_full_disk(target):
+        with _report_reason(target):
             yield part
             _flush(part)
             os.replace(part, target)
@@ -55,9 +55,10 @@ def new_folder(target: Path | str) -> Iterator[Path]:
     if target.is_file() or (target.is_dir() and any(target.iterdir())):
         raise InputError(f"{target} already exists and is not empty: choose another folder.")
     part = _temporary(target)
-    part.mkdir()
+    with _report_reason(target):
+        part.mkdir()
     try:
-        with _report_full_disk(target):
+        with _report_reason(target):
             yield part
             for written in part.rglob("*"):
                 if written.is_file():
@@ -70,7 +71,8 @@ def new_folder(target: Path | str) -> Iterator[Path]:
 def _temporary(target: Path) -> Path:
     if target.exists() and not (target.is_file() or target.is_dir()):  # renaming would replace /dev/null
         raise InputError(f"{target} is a pipe, a socket or a device: give the name of a file.")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    with _report_reason(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
     remove_unfinished(target)
     return target.with_name(f".{target.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.part")
 
@@ -115,16 +117,33 @@ def _rename_folder(part: Path, target: Path) -> None:
 
 
 @contextmanager
-def _report_full_disk(target: Path) -> Iterator[None]:
-    """Libraries report a full disk in many ways, even as a lack of memory: if the disk is full, that is the reason."""
+def _report_reason(target: Path) -> Iterator[None]:
+    """InputError with the reason if `target` cannot be written.
+
+    Libraries report a full disk in many ways, even as a lack of memory: if the disk is full, that is the reason, unless the
+    system itself gives another.
+    """
     try:
         yield
     except InputError:
         raise
     except Exception as error:
-        if is_disk_full(error) or has_no_room(target.parent):
+        reason = _refusal(error, target)
+        if is_disk_full(error) or (reason is None and has_no_room(target.parent)):
             raise InputError(f"{target} cannot be written, the disk is full: free some space and run again.") from error
+        if reason is not None:
+            raise InputError(f"{target} cannot be written ({reason}): choose another place.") from error
         raise
+
+
+def _refusal(error: BaseException, target: Path) -> str | None:
+    """What the system says about writing to the target or its folders; None if the error is about something else."""
+    if not isinstance(error, OSError) or error.errno is None or is_disk_full(error):
+        return None
+    named = None if error.filename is None else Path(os.fsdecode(error.filename))
+    if named is None or named.parent == target.parent or named in (target, *target.parents):
+        return os.strerror(error.errno)
+    return None
 
 
 def is_disk_full(error: BaseException) -> bool:
@@ -137,7 +156,8 @@ def is_disk_full(error: BaseException) -> bool:
 def has_no_room(folder: Path) -> bool:
     """Whether less than a megabyte is free: many libraries give up with a little space left."""
     with suppress(OSError):
-        return shutil.disk_usage(folder).free < 1 << 20
+        usage = shutil.disk_usage(folder)
+        return usage.total > 0 and usage.free < 1 << 20  # /proc has no space at all
     return False
 
 

@@ -1,6 +1,7 @@
 """The commands: help, bad input, and a round trip."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,9 @@ import reproduce.__main__
 from sdgmnet.benchmarks import BENCHMARKS
 from sdgmnet.cli import COMMANDS, main
 from sdgmnet.data.patchset import PatchSet
+from sdgmnet.descriptors import accepted_forms
+from sdgmnet.options import parameters
+from sdgmnet.registry import load
 from sdgmnet.version import __version__
 
 PROGRAMS = {
@@ -34,20 +38,73 @@ def test_overview_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert "data phototour" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["version"], ["-v"], ["-V"]])
+def test_version_however_it_is_asked_for(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    assert capsys.readouterr().out.strip() == __version__
+
+
+def test_help_of_a_command_by_the_word(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["help", "match"], ["match", "--help"], ["match", "-h"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 0
+        assert capsys.readouterr().out.startswith("usage: sdgmnet match IMAGE ...")
+    assert main(["help"]) == main(["help", "data"]) == 0
+    assert "data photos" in capsys.readouterr().out
+
+
+UGLY = re.compile(r"None\}|\{None|<class|\(default: \)|\[\[|\bSTR\b|NoneType|default: None|\bINT\b|\(\)")
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_every_command_has_help(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_help_reads_well(program: str, capsys: pytest.CaptureFixture[str]) -> None:
     for name in PROGRAMS[program]:
         with pytest.raises(SystemExit) as ended:
             main([*name.split(), "--help"], PROGRAMS[program], program)
         shown = capsys.readouterr().out
+        text = " ".join(shown.split())
         assert ended.value.code == 0
-        assert shown.startswith("usage: ") and name in " ".join(shown.split())
+        assert text.startswith(f"usage: {program} {name}")
         assert "--out" in shown or name == "data pairs"  # which writes into the sets it is given
+        assert not UGLY.findall(shown), name
+        assert max(map(len, shown.splitlines())) <= 128
+        if "DESCRIPTOR" in shown:
+            assert accepted_forms() in text, name
+        known = parameters(load(PROGRAMS[program][name].options))
+        assert all(one.option.help for one in known), name  # no option without a word about it
 
 
-def test_help_needs_no_torch() -> None:
-    code = "import sys; from sdgmnet.cli import main; main(['--help']); sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+QUICK = """
+import sys
+from importlib import import_module
+from sdgmnet.cli import main
+program, place = sys.argv[1:]
+commands = import_module(place).COMMANDS
+for name in commands:
+    assert main([*name.split(), "--nosuchoption"], commands, program) == 2, name
+    try:
+        main([*name.split(), "--help"], commands, program)
+    except SystemExit:
+        pass
+assert main(["mach"], commands, program) == main(["help", "mach"], commands, program) == 2
+slow = {"torch", "matplotlib", "h5py", "scipy", "kornia", "pycolmap", "skimage"} & set(sys.modules)
+sys.exit(f"slow imports: {slow}" if slow else 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "place"),
+    [
+        ("sdgmnet", "sdgmnet.cli"),
+        ("python -m reproduce", "reproduce.__main__"),
+        ("python -m bench", "bench.__main__"),
+    ],
+)
+def test_help_and_wrong_options_need_no_slow_library(program: str, place: str) -> None:
+    done = subprocess.run([sys.executable, "-c", QUICK, program, place], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "has no option --nosuchoption" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -55,21 +112,32 @@ def test_help_needs_no_torch() -> None:
     [
         (["fly"], "'fly'; sdgmnet --help"),
         (["trian"], "did you mean train?"),
+        (["mach"], "did you mean match"),
+        (["match", "a.jpg", "b.jpg", "--keypoint", "5"], "did you mean --keypoints?"),
+        (["match", "a.jpg", "b.jpg", "--limit", "5"], "--keypoints N"),
+        (["describe", "a.jpg", "-o", "{tmp}/f.h5", "--keypoints", "points.txt"], "--keypoints-from"),
+        (["describe", "a.jpg", "-o", "{tmp}/features.txt"], "features.h5"),
+        (["export", "onnx", "sdgmnet", "-o", "{tmp}/model.pt"], "model.onnx"),
+        (["train", "-o", "{tmp}/run"], "--data demo"),
+        (["train", "-o", "{tmp}/run", "--data", "demo", "--no-carried"], "--reprojected"),
         (["evaluate", "match"], "did you mean evaluate matching?"),
         (["evaluate", "hpathces"], "did you mean evaluate hpatches?"),
         (["train", "-o", "{tmp}/run", "--data", "{tmp}/nowhere"], "nowhere"),
         (["train", "-o", "{tmp}/run", "--data", "{tmp}/empty"], "empty"),
         (["train", "-o", "{tmp}/run", "--resume"], "run"),
-        (["train", "-o", "{tmp}/run", "--iterations", "0"], "iterations"),
+        (["train", "--data", "demo", "-o", "{tmp}/run", "--iterations", "0"], "iterations"),
         (["train", "-o", "{tmp}/run", "--speed", "9"], "--speed"),
         (["train", "-o", "{tmp}/run", "--data", "{tmp}/set", "{tmp}/set"], "set"),
         (["train", "-o", "{tmp}/run", "--data", "{tmp}/set", "--learning-rate", "inf"], "learning"),
         (["train", "-o", "{tmp}/run", "--data", "{tmp}/set", "--device", "meta"], "meta"),
-        (["train", "-o", "{tmp}/run", "--loss", "magic"], "sdgm"),
-        (["train", "-o", "{tmp}/run", "--recipe="], "--recipe"),
-        (["train", "-o", "{tmp}/run", "--preset="], "--preset"),
-        (["train", "-o", "{tmp}/run", "--loss", "sosnet", "--loss-options", "second_order=-1"], "second_order"),
-        (["train", "-o", "{tmp}/run", "--loss", "hynet", "--loss-options", "alpha=-1"], "alpha"),
+        (["train", "--data", "demo", "-o", "{tmp}/run", "--loss", "magic"], "sdgm"),
+        (["train", "--data", "demo", "-o", "{tmp}/run", "--recipe="], "--recipe"),
+        (["train", "--data", "demo", "-o", "{tmp}/run", "--preset="], "--preset"),
+        (
+            ["train", "--data", "demo", "-o", "{tmp}/run", "--loss", "sosnet", "--loss-options", "second_order=-1"],
+            "second_order",
+        ),
+        (["train", "--data", "demo", "-o", "{tmp}/run", "--loss", "hynet", "--loss-options", "alpha=-1"], "alpha"),
         (["train", "-o", "{tmp}/set/set.json", "--data", "{tmp}/set", "--batch-size", "8"], "set.json"),
         (["evaluate", "phototour", "hog", "--data", "{tmp}/set"], "'hog'"),
         (["evaluate", "phototour", "{tmp}/none.safetensors", "--data", "{tmp}/set"], "none.safetensors"),

@@ -50,7 +50,7 @@ def run(block: Block) -> dict[str, Any]:
         return names
     for line in block.code.strip().splitlines():
         if line.startswith("sdgmnet "):
-            fewer = ["--limit", "300"] if line.split()[1] in ("describe", "match") else []
+            fewer = ["--keypoints", "300"] if line.split()[1] in ("describe", "match") else []
             assert main(shlex.split(line)[1:] + fewer) == 0
         else:
             words = [sys.executable if word == "python" else word for word in shlex.split(line)]

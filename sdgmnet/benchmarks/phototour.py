@@ -1,15 +1,15 @@
 """UBC PhotoTour: false positive rate at 95 % recall on labelled pairs of patches (Section IV-A, Table 1)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sdgmnet.data.patchset import PatchSet, scene_of
-from sdgmnet.descriptors import Descriptor
+from sdgmnet.features.describe import DescribeFn, Descriptor
 from sdgmnet.features.sift import SIFT_VARIANT
 from sdgmnet.metrics import fpr_at_recall, pair_distances
-from sdgmnet.report import Section, percent
+from sdgmnet.report import OnProgress, Section, no_progress, percent
 
 
 class Row(NamedTuple):
@@ -27,31 +27,60 @@ class Line(NamedTuple):
 
 
 def run(
-    describe_fn: Callable[[np.ndarray], np.ndarray],
+    describe_fn: DescribeFn,
     patchsets: Sequence[PatchSet],
     *,
     skip: Sequence[str] = (),
     convention: str = "hardnet",
+    label: str = "describing",
+    on_progress: OnProgress = no_progress,
 ) -> list[Row]:
     """FPR@95 of one describing function on each set with test pairs, but not on sets or scenes named in `skip`."""
     rows = []
     for patchset in patchsets:
         pairs, score = np.asarray(patchset.test_pairs), None
         if not {patchset.name, scene_of(patchset)} & set(skip):
-            distances, labels = pair_distances(describe_fn, patchset.patches, pairs)
+            stage, total = f"{label}, {patchset.name}", len(np.unique(pairs[:, :2]))
+            describe = counted(describe_fn, stage, total, on_progress)
+            distances, labels = pair_distances(describe, patchset.patches, pairs)
             score = fpr_at_recall(distances, labels, convention=convention)
         rows.append(Row(patchset.name, len(pairs), score))
     return rows
 
 
+def counted(describe_fn: DescribeFn, stage: str, total: int, on_progress: OnProgress) -> DescribeFn:
+    """The same function; each call reports how many patches have been described."""
+    done = 0
+
+    def describe(patches: np.ndarray) -> np.ndarray:
+        nonlocal done
+        descriptors = describe_fn(patches)
+        done += len(patches)
+        on_progress(stage, done, total)
+        return descriptors
+
+    on_progress(stage, 0, total)
+    return describe
+
+
 def compare(
-    descriptors: Sequence[Descriptor], patchsets: Sequence[PatchSet], convention: str = "hardnet"
+    descriptors: Sequence[Descriptor],
+    patchsets: Sequence[PatchSet],
+    convention: str = "hardnet",
+    on_progress: OnProgress = no_progress,
 ) -> list[Line]:
     """Every descriptor on every set that it was not trained on."""
     lines = []
     for one in descriptors:
-        skip = (*one.trained_on, *one.scenes)
-        lines.append(Line(one.label, one.trained_on, run(one.describe, patchsets, skip=skip, convention=convention)))
+        rows = run(
+            one.describe,
+            patchsets,
+            skip=(*one.trained_on, *one.scenes),
+            convention=convention,
+            label=one.label,
+            on_progress=on_progress,
+        )
+        lines.append(Line(one.label, one.trained_on, rows))
     return lines
 
 

@@ -27,13 +27,13 @@ from sdgmnet.metrics import pose_auc
 from sdgmnet.report import OnProgress, no_progress
 from sdgmnet.sfm.database import image_ids, open_database, read_matches
 from sdgmnet.sfm.feature_sources import ColmapSift, DescribedPhotos, FeatureSource, ReconstructOptions, detect_sift
-from sdgmnet.sfm.fusion import DENSE_SIZE, densify
+from sdgmnet.sfm.fusion import densify
 from sdgmnet.sfm.pairs import PairSelection
 from sdgmnet.sfm.photo_import import ImportedPhotos, read_imported
 from sdgmnet.sfm.reconstruct import IMPORTED, NoModel, Photos, reconstruct, summarise
 from sdgmnet.sfm.scene import View
 from sdgmnet.sfm.viewer import draw_model
-from sdgmnet.sfm.workspace import Workspace
+from sdgmnet.sfm.workspace import DENSE_SIZE, Workspace
 from sdgmnet.storage import digest, only_worker, require_same_inputs, write_json
 
 ANGLES = (5, 10, 20)  # degrees

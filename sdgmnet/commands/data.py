@@ -6,8 +6,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import tyro
-
 from sdgmnet.data.download import DEFAULT_MIRROR, fetch_phototour
 from sdgmnet.data.hpatches.strips import StripOptions, make_strips, strips_table
 from sdgmnet.data.patchset import PatchSet, patchset_folders, random_test_pairs, summary_table, write_test_pairs
@@ -16,7 +14,8 @@ from sdgmnet.data.scenes import mixed_layout
 from sdgmnet.data.synthetic.demo import read_demo
 from sdgmnet.data.synthetic.sets import PHOTO_VIEWING, ViewOptions, make_view_sets
 from sdgmnet.errors import InputError
-from sdgmnet.report import Flag, Out, Section, deliver, print_aside, print_table, progress_bars
+from sdgmnet.options import Flag, Option, Out, Positional
+from sdgmnet.report import Section, deliver, print_aside, print_table, progress_bars, track
 
 MOST_PATCHES = 16000  # in a strip: OpenCV reads images of up to a million pixels in height
 
@@ -50,18 +49,17 @@ class PhototourArguments:
         sdgmnet data phototour liberty notredame yosemite --download -o ubc
     """
 
-    subsets: tyro.conf.Positional[tuple[str, ...]]
+    subsets: Positional[tuple[str, ...]]
     """Folders to convert. With --download, names: liberty, notredame, yosemite, or liberty_harris and so on."""
     out: Out
     """Folder for the PatchSets."""
     download: Flag = False
     """Download the named subsets. Nothing is downloaded without this option."""
-    mirror: str = DEFAULT_MIRROR
+    mirror: Annotated[str, Option(metavar="URL")] = DEFAULT_MIRROR
     """URL of the folder with the zip files."""
 
 
-def phototour(words: list[str]) -> None:
-    arguments = tyro.cli(PhototourArguments, prog="sdgmnet data phototour", args=words)
+def phototour(arguments: PhototourArguments) -> None:
     if not arguments.subsets:
         raise InputError(f"name the folders to convert; or --download with {', '.join(PATCH_COUNTS)}.")
     folders = {name: Path(name).resolve() for name in arguments.subsets}
@@ -91,11 +89,11 @@ class PhotosArguments:
     command can simply be run again.
     """
 
-    folder: tyro.conf.Positional[Path]
+    folder: Positional[Path]
     """Folder of photos, or of one sub-folder per scene. 10 to 60 overlapping photos make a good scene."""
     out: Out
     """Folder for a PatchSet and a contact sheet per scene, results.json and table.md."""
-    source: Annotated[Literal["geometry", "tracks"], tyro.conf.arg(name="from")] = "geometry"
+    source: Annotated[Literal["geometry", "tracks"], Option(name="from")] = "geometry"
     """Source of the labels. geometry: reprojection. tracks: SIFT's tracks of the sparse model; faster, but easy pairs only."""
     reprojected: bool = True
     """Also cut patches at reprojected locations where no keypoint was detected. They are the harder ones."""
@@ -123,8 +121,7 @@ class PhotosArguments:
     """Print JSON instead of a table."""
 
 
-def photos(words: list[str]) -> None:
-    arguments = tyro.cli(PhotosArguments, prog="sdgmnet data photos", args=words)
+def photos(arguments: PhotosArguments) -> None:
     import torch
 
     from sdgmnet.data.photos.correspondences import PointOptions
@@ -192,7 +189,7 @@ class ViewsArguments:
     scene may show the same point.
     """
 
-    folder: tyro.conf.Positional[Path]
+    folder: Positional[Path]
     """Folder of images, or of one sub-folder per scene."""
     out: Out
     """Folder for the PatchSets."""
@@ -210,8 +207,7 @@ class ViewsArguments:
     """Number of images processed in parallel. The patches do not depend on it."""
 
 
-def views(words: list[str]) -> None:
-    arguments = tyro.cli(ViewsArguments, prog="sdgmnet data views", args=words)
+def views(arguments: ViewsArguments) -> None:
     require_at_least(arguments, photos=1, views=2, keypoints=1, size=64, threads=1, seed=0)
     viewing = replace(PHOTO_VIEWING, views=arguments.views, keypoints=arguments.keypoints)
     options = ViewOptions(viewing, arguments.photos, arguments.size, arguments.seed)
@@ -239,7 +235,7 @@ class StripsArguments:
     all images are used. set.json records the options, sheet.png shows examples. An interrupted command can simply be run again.
     """
 
-    sequences: tyro.conf.Positional[Path]
+    sequences: Positional[Path]
     """Folder of sequences, or one sequence."""
     out: Out
     """Folder for the strips (sixteen per sequence), set.json and sheet.png."""
@@ -247,14 +243,13 @@ class StripsArguments:
     """Maximum number of regions per sequence: the strongest, in equal parts from each detector."""
     seed: int = StripOptions.seed
     """Random seed of the jitter and of the choice among overlapping regions."""
-    only: tuple[str, ...] = ()
+    only: Annotated[tuple[str, ...], Option(metavar="SEQUENCE")] = ()
     """Names of the sequences to use; default: all."""
-    force: tuple[str, ...] = ()
+    force: Annotated[tuple[str, ...], Option(metavar="SEQUENCE")] = ()
     """Names of sequences to cut again although they are complete."""
 
 
-def hpatches(words: list[str]) -> None:
-    arguments = tyro.cli(StripsArguments, prog="sdgmnet data hpatches", args=words)
+def hpatches(arguments: StripsArguments) -> None:
     from sdgmnet.plots import draw_strips
 
     require_at_least(arguments, patches=1, seed=0)
@@ -283,7 +278,7 @@ class PairsArguments:
     pairs are skipped.
     """
 
-    patchsets: tyro.conf.Positional[tuple[Path, ...]]
+    patchsets: Positional[tuple[Path, ...]]
     """PatchSets, or folders of them."""
     count: int = 100000
     """Maximum number of pairs per PatchSet."""
@@ -293,8 +288,7 @@ class PairsArguments:
     """Replace the test pairs of PatchSets that have some."""
 
 
-def pairs(words: list[str]) -> None:
-    arguments = tyro.cli(PairsArguments, prog="sdgmnet data pairs", args=words)
+def pairs(arguments: PairsArguments) -> None:
     if not arguments.patchsets:
         raise InputError("name the PatchSets to draw test pairs for.")
     require_at_least(arguments, count=2)
@@ -305,11 +299,11 @@ def pairs(words: list[str]) -> None:
     if len(kept) == len(opened):
         raise InputError(f"{have_pairs}; --replace draws new ones.")
     # All are drawn before the first is written: if a set has too few points, no set is changed.
-    drawn = {
-        folder: random_test_pairs(one, arguments.count, arguments.seed)
-        for folder, one in opened.items()
-        if folder not in kept
-    }
+    with progress_bars() as on_progress:
+        drawn = {
+            folder: random_test_pairs(opened[folder], arguments.count, arguments.seed)
+            for folder in track([one for one in opened if one not in kept], "drawing pairs", on_progress)
+        }
     for folder, test_pairs in drawn.items():
         write_test_pairs(folder, test_pairs)
     if kept:
@@ -325,16 +319,17 @@ class DemoArguments:
     """Folder for the two PatchSets."""
 
 
-def demo(words: list[str]) -> None:
-    arguments = tyro.cli(DemoArguments, prog="sdgmnet data demo", args=words)
-    print_table(*summary_table([patchset.save(arguments.out / patchset.name) for patchset in read_demo()]))
+def demo(arguments: DemoArguments) -> None:
+    with progress_bars():
+        sets = [patchset.save(arguments.out / patchset.name) for patchset in read_demo()]
+    print_table(*summary_table(sets))
 
 
 @dataclass(frozen=True)
 class ExportArguments:
     """Write a PatchSet in the layout of UBC PhotoTour (bitmaps, info.txt, m50_n_n_0.txt), for other tools to read."""
 
-    patchset: tyro.conf.Positional[Path]
+    patchset: Positional[Path]
     """Folder of the PatchSet."""
     out: Out
     """New folder to write."""
@@ -342,7 +337,7 @@ class ExportArguments:
     """Number points from 0 without gaps, as the data loaders of HardNet, SOSNet and HyNet expect."""
 
 
-def export(words: list[str]) -> None:
-    arguments = tyro.cli(ExportArguments, prog="sdgmnet data export", args=words)
-    write_phototour(PatchSet.open(arguments.patchset), arguments.out, arguments.contiguous_ids)
+def export(arguments: ExportArguments) -> None:
+    with progress_bars():
+        write_phototour(PatchSet.open(arguments.patchset), arguments.out, arguments.contiguous_ids)
     print(f"Written to {arguments.out}.")

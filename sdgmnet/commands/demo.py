@@ -5,22 +5,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-import tyro
-
-from sdgmnet.benchmarks import phototour, stereo
 from sdgmnet.data.sources import Sources, open_sources
 from sdgmnet.data.synthetic.demo import read_motorcycle
 from sdgmnet.descriptors import load_descriptor
-from sdgmnet.encoders import SDGMNet, load_encoder
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import descriptor_from_encoder
-from sdgmnet.features.draw import draw_matches
-from sdgmnet.plots import draw_fig2, draw_patches, draw_training
+from sdgmnet.options import Out
 from sdgmnet.pretrained import ALIAS
-from sdgmnet.report import STDERR, Out, Section, deliver, print_aside, print_table
+from sdgmnet.report import STDERR, Section, deliver, print_aside, print_table, progress_bars, track
 from sdgmnet.training.config import TrainConfig
-from sdgmnet.training.fit import train
 
 
 @dataclass(frozen=True)
@@ -41,8 +34,10 @@ class Arguments:
     """Random seed of the training."""
 
 
-def main(words: list[str]) -> None:
-    arguments = tyro.cli(Arguments, prog="sdgmnet demo", args=words)
+def main(arguments: Arguments) -> None:
+    from sdgmnet.plots import draw_fig2, draw_patches, draw_training
+    from sdgmnet.training.fit import train
+
     config = TrainConfig(
         iterations=arguments.iterations,
         batch_size=arguments.batch_size,
@@ -57,7 +52,8 @@ def main(words: list[str]) -> None:
     print_aside(f"Drawn in {out}/matches.png and matches_sift.png. Now an encoder is trained from scratch.")
     remove_earlier_run(run)
     print_aside("Cutting patches from the images of scikit-image ...")
-    sources = open_sources(config.data)
+    with progress_bars() as on_progress:
+        sources = open_sources(config.data, on_progress=on_progress)
     train(config, run, sources=sources, console=STDERR)
     print_aside("Evaluating on all test pairs ...")
     scores = evaluate(config, run, sources, out)
@@ -70,9 +66,13 @@ def main(words: list[str]) -> None:
 
 def match_motorcycle(out: Path) -> None:
     """Match two photos of a motorcycle with known disparity: a table, and a figure of the matches."""
+    from sdgmnet.benchmarks import stereo
+    from sdgmnet.features.draw import draw_matches
+
     pair = read_motorcycle()
     descriptors = [load_descriptor(text) for text in ("SIFT=sift", "RootSIFT=rootsift", f"SDGMNet={ALIAS}")]
-    scores = [stereo.score(one, pair) for one in descriptors]
+    with progress_bars() as on_progress:
+        scores = [stereo.score(one, pair) for one in track(descriptors, "matching a stereo pair", on_progress)]
     print_table(*stereo.table(scores), title=f"Matches of a stereo pair, correct within {stereo.NEAR:g} pixels")
     for one, name in ((scores[0], "matches_sift.png"), (scores[-1], "matches.png")):
         title = f"{one.label}: {int(one.correct.sum())} of {len(one.correct)} matches are correct"
@@ -89,6 +89,11 @@ def remove_earlier_run(run: Path) -> None:
 
 def evaluate(config: TrainConfig, run: Path, sources: Sources, out: Path) -> dict[str, float]:
     """FPR@95 of the encoder before and after training, of SIFT and of RootSIFT; returns those of the latter two."""
+    import torch
+
+    from sdgmnet.benchmarks import phototour
+    from sdgmnet.encoders import SDGMNet, load_encoder
+
     torch.manual_seed(config.seed)
     untrained, (trained, _) = SDGMNet().eval(), load_encoder(run / "last.safetensors")
     handcrafted = [load_descriptor(text) for text in ("SIFT=sift", "RootSIFT=rootsift")]
@@ -97,7 +102,8 @@ def evaluate(config: TrainConfig, run: Path, sources: Sources, out: Path) -> dic
         *handcrafted,
         descriptor_from_encoder(trained, f"SDGMNet, {config.iterations} iterations"),
     ]
-    lines = phototour.compare(descriptors, sources.test)
+    with progress_bars() as on_progress:
+        lines = phototour.compare(descriptors, sources.test, on_progress=on_progress)
     results = {
         "iterations": config.iterations,
         "batch_size": config.batch_size,

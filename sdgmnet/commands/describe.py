@@ -3,19 +3,20 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import tyro
+from typing import TYPE_CHECKING, Annotated
 
 from sdgmnet.data.patchset import PatchSet, is_patchset
 from sdgmnet.descriptors import accepted_forms, load_descriptor
-from sdgmnet.distributed import World, open_world
 from sdgmnet.errors import InputError
-from sdgmnet.features.collection import DescribeOptions, describe_images, find_images
 from sdgmnet.features.describe import LONGEST_SIDE, Descriptor
-from sdgmnet.features.npy import describe_into_npy
+from sdgmnet.options import Flag, Option, Out, Positional, require_options
 from sdgmnet.pretrained import ALIAS
-from sdgmnet.report import Flag, OnProgress, Out, progress_bars
+from sdgmnet.report import OnProgress, progress_bars
+
+if TYPE_CHECKING:
+    from sdgmnet.distributed import World
+
+H5_SUFFIXES = (".h5", ".hdf5")
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,14 @@ class DescribeArguments:
         torchrun --nproc-per-node 4 -m sdgmnet describe photos -o features.h5
     """
 
-    images: tyro.conf.Positional[tuple[Path, ...]]
+    images: Positional[tuple[Path, ...]]
     """Images, or folders of images; or one PatchSet."""
     out: Out
     """Output h5 file; an existing one is extended. For a PatchSet: npy file."""
-    descriptor: Annotated[str, tyro.conf.arg(help=f"The descriptor: {accepted_forms()}.")] = ALIAS
-    limit: int | None = None
+    descriptor: Annotated[str, Option(help=f"The descriptor: {accepted_forms()}.")] = ALIAS
+    keypoints: Annotated[
+        int | None, Option(former=("--limit",), hint="A file of keypoints is given by --keypoints-from.")
+    ] = None
     """Maximum number of keypoints per image, strongest first; default: no limit."""
     upright: Flag = False
     """Set the angle of every keypoint to 0, one keypoint per location."""
@@ -51,15 +54,19 @@ class DescribeArguments:
     """Do not apply EXIF orientation. hloc and COLMAP do not apply it either."""
     size: int = LONGEST_SIDE
     """Longest side in pixels; larger images are resized for detection. Keypoints are in pixels of the original image."""
-    keypoints: Path | None = None
+    keypoints_from: Path | None = None
     """File of keypoints to describe instead of detecting any: hloc h5; for one image npz or text (x y sigma [angle])."""
     overwrite: Flag = False
     """Also describe images that the file already has. A file made with other options is replaced."""
 
 
-def main(words: list[str]) -> None:
-    arguments = tyro.cli(DescribeArguments, prog="sdgmnet describe", args=words)
+def main(arguments: DescribeArguments) -> None:
+    require_options(arguments, keypoints=1, size=1)
     has_patchset = any(is_patchset(place) for place in arguments.images)
+    if not has_patchset and arguments.out.suffix.lower() not in H5_SUFFIXES:
+        raise InputError(f"{arguments.out}: features are written to an h5 file: -o {arguments.out.stem}.h5.")
+    from sdgmnet.distributed import open_world
+
     with open_world() as world:
         with progress_bars(quiet=not world.is_rank_zero) as on_progress:
             summary = (describe_patchset if has_patchset else describe_all)(arguments, world, on_progress)
@@ -67,24 +74,28 @@ def main(words: list[str]) -> None:
             print(summary)
 
 
-def describe_all(arguments: DescribeArguments, world: World, on_progress: OnProgress) -> str:
+def describe_all(arguments: DescribeArguments, world: "World", on_progress: OnProgress) -> str:
+    from sdgmnet.features.collection import DescribeOptions, describe_images, find_images
+
     def inputs() -> tuple[dict[str, Path], Descriptor, DescribeOptions]:
-        if arguments.keypoints is not None and arguments.limit is not None:
-            raise InputError("--limit applies to detected keypoints: with --keypoints all of them are described.")
-        options = DescribeOptions(arguments.limit, arguments.upright, arguments.as_stored, arguments.size)
+        if arguments.keypoints_from is not None and arguments.keypoints is not None:
+            raise InputError("--keypoints is for detected ones: all keypoints of --keypoints-from are described.")
+        options = DescribeOptions(arguments.keypoints, arguments.upright, arguments.as_stored, arguments.size)
         return find_images(arguments.images), load_descriptor(arguments.descriptor), options
 
     return describe_images(
         arguments.out,
         *world.on_all_ranks(inputs),
-        keypoints=arguments.keypoints,
+        keypoints=arguments.keypoints_from,
         overwrite=arguments.overwrite,
         world=world,
         on_progress=on_progress,
     ).summary
 
 
-def describe_patchset(arguments: DescribeArguments, world: World, on_progress: OnProgress) -> str:
+def describe_patchset(arguments: DescribeArguments, world: "World", on_progress: OnProgress) -> str:
+    from sdgmnet.features.npy import describe_into_npy
+
     began = time.perf_counter()
     patchset, descriptor = world.on_all_ranks(
         lambda: (check_patchset(arguments), load_descriptor(arguments.descriptor))
@@ -97,9 +108,15 @@ def check_patchset(arguments: DescribeArguments) -> PatchSet:
     folder, out = arguments.images[0], arguments.out
     if len(arguments.images) != 1:
         raise InputError(f"{folder} or another of these is a PatchSet: describe one PatchSet at a time.")
-    image_options = (arguments.limit, arguments.upright, arguments.as_stored, arguments.size, arguments.keypoints)
+    image_options = (
+        arguments.keypoints,
+        arguments.upright,
+        arguments.as_stored,
+        arguments.size,
+        arguments.keypoints_from,
+    )
     if image_options != (None, False, False, LONGEST_SIDE, None):
-        raise InputError(f"{folder} is a PatchSet: leave out the options for images, such as --limit or --size.")
+        raise InputError(f"{folder} is a PatchSet: leave out the options for images, such as --keypoints or --size.")
     if out.suffix != ".npy":
         raise InputError(f"{out}: descriptors of a PatchSet are written to an npy file: -o {out.stem}.npy.")
     if out.exists() and not arguments.overwrite:

@@ -6,18 +6,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import tyro
-from tyro.conf import Positional, arg
 
 from sdgmnet.descriptors import COMPARED, load_descriptors
-from sdgmnet.report import Flag, OptionalOut, Section, deliver, progress_bars, track
+from sdgmnet.options import Flag, Option, OptionalOut, Positional
+from sdgmnet.report import Section, deliver, progress_bars, track
 
 Run = Callable[[Callable[[np.ndarray], np.ndarray], Path], Iterable[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True)
 class Arguments:
-    descriptors: Annotated[Positional[tuple[str, ...]], arg(metavar="DESCRIPTOR ...", help=COMPARED)]
+    descriptors: Annotated[Positional[tuple[str, ...]], Option(metavar="DESCRIPTOR", help=COMPARED)]
     root: Path
     """Folder of the benchmark."""
     out: OptionalOut = None
@@ -26,9 +25,8 @@ class Arguments:
     """Print JSON instead of a table."""
 
 
-def run_benchmark(name: str, run: Run, words: list[str]) -> None:
+def run_benchmark(name: str, run: Run, arguments: Arguments) -> None:
     """run: a function from patches (N, S, S) uint8 to descriptors (N, D), and the benchmark's folder -> dictionaries."""
-    arguments = tyro.cli(Arguments, prog=f"sdgmnet evaluate {name}", description=run.__doc__, args=words)
     descriptors = load_descriptors(arguments.descriptors)
     with progress_bars() as on_progress:
         lines = [

@@ -4,14 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import tyro
-from tyro.conf import Positional, arg
-
-from sdgmnet.benchmarks import hpatches
 from sdgmnet.data.hpatches.tasks import PAIRS
 from sdgmnet.descriptors import COMPARED, descriptor_fingerprint, load_descriptors
-from sdgmnet.plots import draw_fig4
-from sdgmnet.report import Flag, OptionalOut, Section, deliver, print_aside, progress_bars, write_page
+from sdgmnet.options import Flag, Option, OptionalOut, Positional
+from sdgmnet.report import Section, deliver, print_aside, progress_bars, write_page
 
 
 @dataclass(frozen=True)
@@ -26,7 +22,7 @@ class Arguments:
     Use sdgmnet data hpatches to cut strips from your own image sequences, and --split all to evaluate them.
     """
 
-    descriptors: Annotated[Positional[tuple[str, ...]], arg(metavar="DESCRIPTOR ...", help=COMPARED)]
+    descriptors: Annotated[Positional[tuple[str, ...]], Option(metavar="DESCRIPTOR", help=COMPARED)]
     root: Path
     """Folder of HPatches sequences, each with the strips ref.png, e1.png ... t5.png."""
     split: Literal["a", "b", "c", "full", "illum", "view", "all"] = "a"
@@ -45,8 +41,10 @@ class Arguments:
     """Print JSON instead of tables."""
 
 
-def main(words: list[str]) -> None:
-    arguments = tyro.cli(Arguments, prog="sdgmnet evaluate hpatches", args=words)
+def main(arguments: Arguments) -> None:
+    from sdgmnet.benchmarks import hpatches
+    from sdgmnet.plots import draw_fig4
+
     out = arguments.out
     with progress_bars() as on_progress:
         report = hpatches.compare(

@@ -4,17 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-from tyro.conf import Positional, arg
-
 from sdgmnet.benchmarks import matching
 from sdgmnet.benchmarks.matching import Results, by_kind
 from sdgmnet.benchmarks.matching_measures import SAMPLE_THRESHOLDS, SAMPLES, SHOWN, mean_accuracy
 from sdgmnet.data.sequences import ImageSequence
 from sdgmnet.descriptors import COMPARED, load_descriptors
 from sdgmnet.errors import InputError
-from sdgmnet.plots import draw_fig5, draw_mma, image_pair
-from sdgmnet.report import Flag, OptionalOut, Section, deliver, print_aside, progress_bars, write_page
+from sdgmnet.options import Flag, Option, OptionalOut, Positional
+from sdgmnet.report import Section, deliver, print_aside, progress_bars, write_page
 
 FIG5_ROWS = 5
 FIG5 = (
@@ -50,7 +47,7 @@ class Arguments:
     Sequences that cannot be read are reported and skipped.
     """
 
-    descriptors: Annotated[Positional[tuple[str, ...]], arg(metavar="DESCRIPTOR ...", help=COMPARED)]
+    descriptors: Annotated[Positional[tuple[str, ...]], Option(metavar="DESCRIPTOR", help=COMPARED)]
     root: Path
     """Folder of sequences in HPatches' layout: 1.png ... 6.png and H_1_2 ... H_1_6 each."""
     sequences: tuple[str, ...] = ()
@@ -67,8 +64,7 @@ class Arguments:
     """Print JSON instead of tables."""
 
 
-def main(words: list[str]) -> None:
-    arguments = tyro.cli(Arguments, prog="sdgmnet evaluate matching", args=words)
+def main(arguments: Arguments) -> None:
     descriptors = load_descriptors(arguments.descriptors)
     for one in descriptors:
         if one.csv_folder is not None:
@@ -103,6 +99,8 @@ def main(words: list[str]) -> None:
 
 def draw(results: Results, sequences: dict[str, ImageSequence], out: Path) -> list[Section]:
     """Write mma and fig5 as PNG and PDF; returns their sections."""
+    from sdgmnet.plots import draw_fig5, draw_mma, image_pair
+
     curves = {
         label: {kind: mean_accuracy([pair.mutual for pair in of_kind]) for kind, of_kind in by_kind(pairs).items()}
         for label, pairs in results.items()

@@ -3,14 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-import tyro
-from tyro.conf import Positional, arg
-
-from sdgmnet.benchmarks import phototour
 from sdgmnet.data.sources import accepted, open_tests
 from sdgmnet.descriptors import COMPARED, load_descriptors
-from sdgmnet.plots import draw_fpr
-from sdgmnet.report import Flag, OptionalOut, deliver
+from sdgmnet.options import Flag, Option, OptionalOut, Positional
+from sdgmnet.report import deliver, progress_bars
 
 
 @dataclass(frozen=True)
@@ -25,8 +21,8 @@ class Arguments:
     the same label, and the table has a row with their mean.
     """
 
-    descriptors: Annotated[Positional[tuple[str, ...]], arg(metavar="DESCRIPTOR ...", help=COMPARED)]
-    data: Annotated[tuple[str, ...], arg(help=f"Test sets: {accepted()}.")] = ("demo",)
+    descriptors: Annotated[Positional[tuple[str, ...]], Option(metavar="DESCRIPTOR", help=COMPARED)]
+    data: Annotated[tuple[str, ...], Option(help=f"Test sets: {accepted()}.")] = ("demo",)
     out: OptionalOut = None
     """Folder for results.json, table.md and fpr95.png; default: only print."""
     convention: Literal["hardnet", "exact"] = "hardnet"
@@ -35,10 +31,14 @@ class Arguments:
     """Print JSON instead of a table."""
 
 
-def main(words: list[str]) -> None:
-    arguments = tyro.cli(Arguments, prog="sdgmnet evaluate phototour", args=words)
+def main(arguments: Arguments) -> None:
+    from sdgmnet.benchmarks import phototour
+    from sdgmnet.plots import draw_fpr
+
     descriptors = load_descriptors(arguments.descriptors, unique_labels=False)
-    lines = phototour.compare(descriptors, open_tests(arguments.data), arguments.convention)
+    with progress_bars() as on_progress:
+        tests = open_tests(arguments.data, on_progress)
+        lines = phototour.compare(descriptors, tests, arguments.convention, on_progress)
     results = phototour.content(lines, arguments.convention)
     deliver(results, [phototour.section(lines)], arguments.out, arguments.json)
     if arguments.out is not None:

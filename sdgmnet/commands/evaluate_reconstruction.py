@@ -4,19 +4,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import tyro
-
 from sdgmnet.benchmarks.photo_sets import read_photo_sets
-from sdgmnet.benchmarks.reconstruction import BenchmarkOptions, Detector, parse_entries, run, table, title
 from sdgmnet.descriptors import COMPARED
-from sdgmnet.engine import use_threads
 from sdgmnet.errors import InputError
-from sdgmnet.plots import draw_reconstruction
-from sdgmnet.report import Flag, Out, Section, deliver, print_aside, progress_bars, require_options
+from sdgmnet.options import Flag, Option, Out, Positional, require_options
+from sdgmnet.report import Section, deliver, print_aside, progress_bars
 from sdgmnet.sfm.colmap import require_pycolmap
-from sdgmnet.sfm.workspace import require_apart
+from sdgmnet.sfm.workspace import DENSE_SIZE, require_apart
 
-DEFAULT = BenchmarkOptions()
 HELP = (
     f"{COMPARED} Or a FOLDER with SET/descriptors/*.bin and optionally SET/matches/*.bin in the benchmark's format; or colmap ("
     "its own keypoints and matching)."
@@ -38,41 +33,44 @@ class Arguments:
     simply be run again.
     """
 
-    descriptors: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DESCRIPTOR ...", help=HELP)]
+    descriptors: Annotated[Positional[tuple[str, ...]], Option(metavar="DESCRIPTOR", help=HELP)]
     root: Path
     """Folder of sets, or one set."""
     out: Out
     """Folder for results.json, table.md, reconstruction.png and, in SET/LABEL, a COLMAP workspace with cloud.png."""
     sets: tuple[str, ...] = ()
     """Names of the sets to use; default: all."""
-    detector: Detector = DEFAULT.detector
+    detector: Literal["colmap", "opencv"] = "colmap"
     """Detector for sets without keypoints: COLMAP's SIFT, as in the benchmark's own files, or OpenCV's SIFT."""
     keypoints: int | None = None
     """Maximum number of keypoints per photo; default: COLMAP's 8192 largest locations, or OpenCV's 12 000 strongest."""
-    contrast: float = DEFAULT.contrast
+    contrast: float = 0.02
     """For --detector opencv: contrastThreshold of SIFT."""
     mutual: bool = True
     """Keep only mutual nearest neighbours."""
     ratio: float | None = None
     """Ratio test: maximum distance to the nearest neighbour over that to the second nearest; default: no test."""
-    cameras: Literal["auto", "one", "each"] = DEFAULT.cameras
+    cameras: Literal["auto", "one", "each"] = "each"
     """Photos that share intrinsics. each: none, as in the benchmark. auto: equal size and focal length. one: equal size."""
     dense: Flag = False
     """Also count dense points. Depth maps are COLMAP's on a GPU, otherwise ours; the table says which. COLMAP fuses them."""
-    dense_size: int = DEFAULT.dense_size
+    dense_size: int = DENSE_SIZE
     """Longest side of the depth maps in pixels."""
     exchange: Flag = False
     """Also write descriptors/*.bin and matches/*.bin in the benchmark's format, in SET/LABEL."""
-    threads: int = DEFAULT.threads
+    threads: int = 2
     """Number of threads. COLMAP's mapper always uses one."""
-    seed: int = DEFAULT.seed
+    seed: int = 0
     """Random seed."""
     json: Flag = False
     """Print JSON instead of a table."""
 
 
-def main(words: list[str]) -> None:
-    arguments = tyro.cli(Arguments, prog="sdgmnet evaluate reconstruction", args=words)
+def main(arguments: Arguments) -> None:
+    from sdgmnet.benchmarks.reconstruction import BenchmarkOptions, parse_entries, run, table, title
+    from sdgmnet.engine import use_threads
+    from sdgmnet.plots import draw_reconstruction
+
     require_options(arguments, dense_size=64, threads=1, keypoints=1)
     require_pycolmap()
     if arguments.out.exists() and not arguments.out.is_dir():

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-import tyro
-
 from sdgmnet.errors import InputError
-from sdgmnet.report import Out
+from sdgmnet.options import Out, Positional
+from sdgmnet.report import progress_bars
 
 
 @dataclass(frozen=True)
@@ -20,21 +19,23 @@ class OnnxArguments:
     Any batch size works. Resize patches of 64 x 64 pixels to 32 x 32 first. Needs onnx: pip install 'sdgmnet[onnx]'.
     """
 
-    weights: tyro.conf.Positional[str]
+    weights: Positional[str]
     """A .safetensors file, the folder of a training run, or the name of shipped weights."""
     out: Out
     """Output file (.onnx)."""
 
 
-def onnx(words: list[str]) -> None:
-    arguments = tyro.cli(OnnxArguments, prog="sdgmnet export onnx", args=words)
+def onnx(arguments: OnnxArguments) -> None:
     if arguments.out.is_dir():
         raise InputError(f"{arguments.out} is a folder: give a file name, as in -o model.onnx.")
+    if arguments.out.suffix.lower() != ".onnx":
+        raise InputError(f"{arguments.out}: the model is written to an ONNX file: -o {arguments.out.stem}.onnx.")
     from sdgmnet.encoders import load_encoder
     from sdgmnet.export import export_onnx
 
     encoder, card = load_encoder(arguments.weights)
-    export_onnx(encoder, arguments.out, card)
+    with progress_bars():
+        export_onnx(encoder, arguments.out, card)
     print(f"Written to {arguments.out}.")
 
 
@@ -51,7 +52,7 @@ class WeightsArguments:
     an error if any component differs by more than 0.001.
     """
 
-    weights: tyro.conf.Positional[str]
+    weights: Positional[str]
     """A .safetensors file, the folder of a training run, or the name of shipped weights."""
     out: Out
     """Output file (.safetensors), or folder for config.json and model.safetensors."""
@@ -61,8 +62,7 @@ class WeightsArguments:
     """Text for the model card, such as the training data or the licence."""
 
 
-def weights(words: list[str]) -> None:
-    arguments = tyro.cli(WeightsArguments, prog="sdgmnet export weights", args=words)
+def weights(arguments: WeightsArguments) -> None:
     from sdgmnet.encoders import load_encoder, save_encoder
     from sdgmnet.export import halved
     from sdgmnet.pretrained import find_weights
@@ -74,7 +74,8 @@ def weights(words: list[str]) -> None:
         raise InputError(f"{out} is the folder of a training run: choose another -o.")
     encoder, card = load_encoder(arguments.weights)
     if not arguments.full:
-        encoder = halved(encoder)
+        with progress_bars():
+            encoder = halved(encoder)
     if arguments.note is not None:
         card = {**card, "note": arguments.note}
     if out.suffix == ".safetensors":

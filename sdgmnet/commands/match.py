@@ -4,29 +4,21 @@ import json
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated
-
-import tyro
+from typing import TYPE_CHECKING, Annotated
 
 from sdgmnet.descriptors import accepted_forms, load_descriptor
 from sdgmnet.errors import InputError
-from sdgmnet.features.collection import (
-    DescribeOptions,
-    MatchOptions,
-    complete_features,
-    describe_file,
-    find_images,
-    match_pairs,
-    require_distinct_names,
-)
 from sdgmnet.features.describe import LONGEST_SIDE, StageTimer
-from sdgmnet.features.draw import draw_matches
 from sdgmnet.features.images import plain_name, read_color
 from sdgmnet.features.match import match
 from sdgmnet.features.pairs import read_pairs, write_pairs
 from sdgmnet.features.verify import Model, verify
+from sdgmnet.options import Flag, Option, OptionalOut, Positional, require_options
 from sdgmnet.pretrained import ALIAS
-from sdgmnet.report import Flag, OptionalOut, print_table, progress_bars
+from sdgmnet.report import print_table, progress_bars, track
+
+if TYPE_CHECKING:
+    from sdgmnet.features.collection import DescribeOptions, MatchOptions
 
 MODEL = {"homography": "homography", "fundamental": "fundamental matrix"}
 
@@ -45,7 +37,7 @@ class MatchArguments:
     --features is given). An interrupted command can simply be run again.
     """
 
-    images: tyro.conf.Positional[tuple[Path, ...]]
+    images: Positional[tuple[Path, ...]]
     """Two images, or a folder of images."""
     out: OptionalOut = None
     """For two images: image of the matches (.png); default: none. For a folder: h5 file of the matches."""
@@ -60,9 +52,9 @@ class MatchArguments:
     outliers: bool = True
     """Also draw the outliers of --verify, faintly."""
     descriptor: Annotated[
-        str | None, tyro.conf.arg(help=f"The descriptor: {accepted_forms()}; default: {ALIAS}, or that of --features.")
+        str | None, Option(help=f"The descriptor: {accepted_forms()}; default: {ALIAS}, or that of --features.")
     ] = None
-    limit: int | None = None
+    keypoints: Annotated[int | None, Option(former=("--limit",))] = None
     """Maximum number of keypoints per image, strongest first; default: no limit."""
     upright: Flag = False
     """Set the angle of every keypoint to 0, one keypoint per location."""
@@ -80,26 +72,30 @@ class MatchArguments:
     """For two images: print JSON instead of a table."""
 
 
-def main(words: list[str]) -> None:
-    arguments = tyro.cli(MatchArguments, prog="sdgmnet match", args=words)
-    options = MatchOptions(arguments.mutual, arguments.ratio, arguments.verify, arguments.tolerance)
-    size = LONGEST_SIDE if arguments.size is None else arguments.size
-    describing = DescribeOptions(arguments.limit, arguments.upright, arguments.as_stored, size)
+def main(arguments: MatchArguments) -> None:
+    require_options(arguments, keypoints=1, size=1)
     for path in arguments.images:
         if not path.exists():
             raise InputError(f"{path} does not exist: give two images, or one folder of images.")
     kinds = ["folder" if path.is_dir() else "file" for path in arguments.images]
-    if kinds == ["file", "file"]:
-        match_two(arguments, describing, options)
-    elif kinds == ["folder"]:
+    if kinds not in (["file", "file"], ["folder"]):
+        given = " and ".join(f"a {kind}" for kind in kinds) or "nothing"
+        raise InputError(f"give two images, or one folder of images, not {given}.")
+    from sdgmnet.features.collection import DescribeOptions, MatchOptions
+
+    options = MatchOptions(arguments.mutual, arguments.ratio, arguments.verify, arguments.tolerance)
+    size = LONGEST_SIDE if arguments.size is None else arguments.size
+    describing = DescribeOptions(arguments.keypoints, arguments.upright, arguments.as_stored, size)
+    if kinds == ["folder"]:
         match_folder(arguments, options)
     else:
-        raise InputError(
-            f"give two images, or one folder of images, not {' and '.join(f'a {kind}' for kind in kinds) or 'nothing'}."
-        )
+        match_two(arguments, describing, options)
 
 
-def match_two(arguments: MatchArguments, describing: DescribeOptions, options: MatchOptions) -> None:
+def match_two(arguments: MatchArguments, describing: "DescribeOptions", options: "MatchOptions") -> None:
+    from sdgmnet.features.collection import describe_file
+    from sdgmnet.features.draw import draw_matches
+
     if arguments.pairs or arguments.features:
         raise InputError("--pairs and --features apply to a folder of images.")
     if arguments.out is not None and arguments.out.suffix.lower() != ".png":
@@ -107,9 +103,11 @@ def match_two(arguments: MatchArguments, describing: DescribeOptions, options: M
     timer = StageTimer()
     with timer("loading the descriptor"):
         descriptor = load_descriptor(arguments.descriptor or ALIAS)
-    first, second = (describe_file(path, descriptor, describing, timer=timer) for path in arguments.images)
-    with timer("matching"):
-        matches = match(first, second, mutual=options.mutual, ratio=options.ratio)
+    with progress_bars() as on_progress:
+        images = track(arguments.images, "describing", on_progress)
+        first, second = (describe_file(path, descriptor, describing, timer=timer) for path in images)
+        with timer("matching"):
+            matches = match(first, second, mutual=options.mutual, ratio=options.ratio)
     with timer("verifying"):
         verified = verify(first, second, matches, options.verify, options.tolerance)
     counts = {
@@ -137,7 +135,9 @@ def match_two(arguments: MatchArguments, describing: DescribeOptions, options: M
         print(f"The matches are drawn in {arguments.out}.")
 
 
-def match_folder(arguments: MatchArguments, options: MatchOptions) -> None:
+def match_folder(arguments: MatchArguments, options: "MatchOptions") -> None:
+    from sdgmnet.features.collection import complete_features, find_images, match_pairs, require_distinct_names
+
     if arguments.json:
         raise InputError("--json applies to two images.")
     if arguments.out is None or arguments.out.suffix.lower() not in (".h5", ".hdf5"):
@@ -151,7 +151,9 @@ def match_folder(arguments: MatchArguments, options: MatchOptions) -> None:
     in_pairs = {name for pair in pairs for name in pair}
     needed = {name: path for name, path in images.items() if name in in_pairs}
     descriptor = load_descriptor(arguments.descriptor or ALIAS)
-    given = {name: getattr(arguments, name) for name in ("limit", "upright", "as_stored", "size")}
+    given = {name: getattr(arguments, name) for name in ("upright", "as_stored", "size")} | {
+        "limit": arguments.keypoints
+    }
     given = {name: value for name, value in given.items() if value not in (None, False)}
     if arguments.descriptor is not None:
         given["descriptor"] = descriptor.fingerprint

@@ -5,22 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import tyro
-
 from sdgmnet.descriptors import accepted_forms
-from sdgmnet.engine import use_threads
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import find_photos, plain_name
 from sdgmnet.features.pairs import read_pairs
+from sdgmnet.options import Flag, Option, Out, Positional, require_options
 from sdgmnet.pretrained import ALIAS
-from sdgmnet.report import Flag, Out, print_aside, print_table, progress_bars, require_options
+from sdgmnet.report import print_aside, print_table, progress_bars
 from sdgmnet.sfm.colmap import require_pycolmap
-from sdgmnet.sfm.feature_sources import ReconstructOptions, descriptor_source
-from sdgmnet.sfm.fusion import DENSE_SIZE, densify
 from sdgmnet.sfm.pairs import PairSelection
-from sdgmnet.sfm.reconstruct import Photos, reconstruct, summarise
-from sdgmnet.sfm.viewer import draw_model
-from sdgmnet.sfm.workspace import Workspace, require_apart, require_own_folder
+from sdgmnet.sfm.workspace import DENSE_SIZE, Workspace, require_apart, require_own_folder
 from sdgmnet.storage import digest, only_worker, write_json
 
 NAMED = 5  # photos in a remark; there may be many more
@@ -40,11 +34,11 @@ class ReconstructArguments:
     An interrupted command can simply be run again.
     """
 
-    photos: tyro.conf.Positional[Path]
+    photos: Positional[Path]
     """Folder of photos of one scene. Sub-folders are included."""
     out: Out
     """Folder of the workspace."""
-    descriptor: Annotated[str, tyro.conf.arg(help=f"The descriptor: {accepted_forms()}.")] = ALIAS
+    descriptor: Annotated[str, Option(help=f"The descriptor: {accepted_forms()}.")] = ALIAS
     keypoints: int = 12_000
     """Maximum number of keypoints per photo, strongest first."""
     contrast: float = 0.02  # COLMAP's: a photo of 3000 pixels has about 20 000 keypoints
@@ -75,8 +69,13 @@ class ReconstructArguments:
     """Print JSON instead of tables."""
 
 
-def main(words: list[str]) -> None:
-    arguments = tyro.cli(ReconstructArguments, prog="sdgmnet reconstruct", args=words)
+def main(arguments: ReconstructArguments) -> None:
+    from sdgmnet.engine import use_threads
+    from sdgmnet.sfm.feature_sources import ReconstructOptions, descriptor_source
+    from sdgmnet.sfm.fusion import densify
+    from sdgmnet.sfm.reconstruct import Photos, reconstruct, summarise
+    from sdgmnet.sfm.viewer import draw_model
+
     require_options(arguments, keypoints=1, size=64, dense_size=64, neighbours=1, threads=1)
     require_pycolmap()
     if not arguments.photos.is_dir():

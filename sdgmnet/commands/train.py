@@ -1,18 +1,14 @@
 """`sdgmnet train`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import tyro
-from rich.console import Console
-
-from sdgmnet.distributed import is_rank_zero_process
 from sdgmnet.errors import InputError
-from sdgmnet.loss.registry import own_file, parse_options
-from sdgmnet.plots import draw_fig2, draw_training
+from sdgmnet.options import Flag, Option, Out
+from sdgmnet.registry import own_file, parse_options
+from sdgmnet.report import STDERR
 from sdgmnet.training.config import TrainConfig, format_options
-from sdgmnet.training.fit import train
 from sdgmnet.training.recipes import RECIPES, Preset, settings_of
 
 
@@ -49,27 +45,42 @@ class TrainArguments:
         torchrun --nproc-per-node 4 -m sdgmnet train --data ubc --holdout notredame yosemite -o runs/liberty
     """
 
-    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+    out: Out
     """Folder of the run."""
-    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    resume: Flag = False
     """Continue the run in --out with its saved configuration."""
     recipe: Annotated[
         str,
-        tyro.conf.arg(
+        Option(
             help="Named settings to start from; explicit flags override the recipe. "
             + " ".join(f"{name}: {recipe.summary}." for name, recipe in RECIPES.items())
         ),
     ] = "paper"
     preset: Preset = "native"
     """For methods of Table 1. native: settings of the method's own paper. sdgm: SDGMNet's settings with the method's loss."""
-    config: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
+    config: TrainConfig = field(default_factory=TrainConfig)
+
+    @staticmethod
+    def made_from(given: Mapping[str, Any]) -> "TrainArguments":
+        """The recipe, or the run to resume, gives the values of the options that are not given."""
+        if not given.get("resume") and not given.get("data"):
+            raise InputError(
+                "sdgmnet train needs --data: your PatchSets or PhotoTour; --data demo is a small set to try."
+            )
+        default = _saved_run(given) if given.get("resume") else _recipe(given)
+        settings = {name: value for name, value in given.items() if name in TrainConfig.__dataclass_fields__}
+        config = replace(default, **_override_options(settings, default))
+        others = {name: value for name, value in given.items() if name not in settings}
+        return TrainArguments(**others, config=config)
 
 
-def main(words: list[str]) -> None:
-    default = _saved_run(words) if "--resume" in words else _recipe(words)
-    arguments = tyro.cli(TrainArguments, prog="sdgmnet train", args=words, default=default)
-    config = _override_options(arguments.config, default.config)
-    train(config, arguments.out, resume=arguments.resume, console=Console(stderr=True))
+def main(arguments: TrainArguments) -> None:
+    from sdgmnet.distributed import is_rank_zero_process
+    from sdgmnet.plots import draw_fig2, draw_training
+    from sdgmnet.training.fit import train
+
+    config = arguments.config
+    train(config, arguments.out, resume=arguments.resume, console=STDERR)
     if not is_rank_zero_process():
         return
     draw_training(arguments.out / "log.jsonl", arguments.out / "training.png")
@@ -78,44 +89,30 @@ def main(words: list[str]) -> None:
         draw_fig2(arguments.out / "angles.npz", arguments.out / "fig2.png", *settings)
 
 
-def _recipe(words: list[str]) -> TrainArguments:
-    """The recipe gives the defaults of all other options."""
-    recipe, preset = _typed(words, "--recipe"), _typed(words, "--preset")
-    config = settings_of("paper" if recipe is None else recipe, "native" if preset is None else preset)
-    loss = _typed(words, "--loss")
-    if loss is not None and loss != config.loss:  # options of the recipe's loss are not those of another
-        config = replace(config, loss=loss, loss_options=())
-    return TrainArguments(tyro.MISSING, config=config)
+def _recipe(given: Mapping[str, Any]) -> TrainConfig:
+    config = settings_of(given.get("recipe", "paper"), given.get("preset", "native"))
+    if given.get("loss", config.loss) != config.loss:  # options of the recipe's loss are not those of another
+        config = replace(config, loss=given["loss"], loss_options=())
+    return config
 
 
-def _saved_run(words: list[str]) -> TrainArguments:
-    """The saved configuration gives the defaults, so that only explicit flags can differ from it."""
-    for name in ("--recipe", "--preset"):
-        if _typed(words, name) is not None:
-            raise InputError(f"a resumed run keeps its configuration: leave {name} out.")
-    if (typed := _typed(words, "-o", "--out")) is None:
-        return TrainArguments(tyro.MISSING)
-    out = Path(typed)
+def _saved_run(given: Mapping[str, Any]) -> TrainConfig:
+    """The saved configuration, so that only explicit flags can differ from it."""
+    for name in ("recipe", "preset"):
+        if name in given:
+            raise InputError(f"a resumed run keeps its configuration: leave --{name} out.")
+    out = given["out"]
     if not (out / "config.json").exists():
         raise InputError(f"{out} has no run to resume (no config.json): check -o, or start a new run without --resume.")
     config = TrainConfig.load(out / "config.json")
-    if own_file(config.loss) is not None and _typed(words, "--loss") is None:  # a folder from others must not run code
+    if own_file(config.loss) is not None and "loss" not in given:  # a folder from others must not run code
         raise InputError(f"the run's loss is a Python file; to run it, name it again: --resume --loss {config.loss}")
-    return TrainArguments(out, config=config)
+    return config
 
 
-def _override_options(given: TrainConfig, default: TrainConfig) -> TrainConfig:
+def _override_options(settings: dict[str, Any], default: TrainConfig) -> dict[str, Any]:
     """Explicit loss options override those of the recipe or saved run by name; the others stay."""
-    if given.loss != default.loss or given.loss_options == default.loss_options:
-        return given
-    options = {**parse_options(default.loss_options), **parse_options(given.loss_options)}
-    return replace(given, loss_options=format_options(options))
-
-
-def _typed(words: list[str], *names: str) -> str | None:
-    """The value of an option before tyro reads it: it decides the defaults of the others."""
-    for number, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name in names:
-            return value if equals else words[number + 1] if number + 1 < len(words) else ""
-    return None
+    if settings.get("loss", default.loss) != default.loss or "loss_options" not in settings:
+        return settings
+    options = {**parse_options(default.loss_options), **parse_options(settings["loss_options"])}
+    return {**settings, "loss_options": format_options(options)}

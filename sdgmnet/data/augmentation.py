@@ -6,7 +6,7 @@ compression. "hardnet", "hynet" and "cdfdesc" are those methods' own: quarter tu
 """
 
 import math
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -16,8 +16,7 @@ from torch import Tensor
 
 from sdgmnet.data.patchset import PATCH_SIDE
 from sdgmnet.engine import halve, resample_matrix
-
-Augmentation = Literal["none", "paper", "strong", "hardnet", "hynet", "cdfdesc"]
+from sdgmnet.registry import Augmentation as Augmentation
 
 OUTPUT_SIDE = PATCH_SIDE // 2
 CROP_TRIES = 10

@@ -14,7 +14,6 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from scipy.spatial import cKDTree
 
 from sdgmnet.features.keypoints import Keypoints
 
@@ -89,6 +88,8 @@ class NearPairs(NamedTuple):
 def near_pairs(reprojected: Keypoints, found: Keypoints, rule: MatchRule) -> NearPairs:
     """All pairs of a reprojected and a found keypoint that the rule does not call different."""
     reach = np.maximum(rule.far_pixels, rule.far_sigmas * reprojected.sigma) * (1 + 1e-9)
+    from scipy.spatial import cKDTree
+
     around = cKDTree(found.xy).query_ball_point(reprojected.xy, reach, return_sorted=True)
     row = np.repeat(np.arange(len(around)), [len(one) for one in around])
     other = np.fromiter(chain.from_iterable(around), np.int64, len(row))

@@ -1,7 +1,7 @@
 """PatchSets -> batches of (anchor, positive) pairs. Everything is a pure function of (seed, step): any step can be repeated."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -9,11 +9,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from sdgmnet.data.augmentation import Augmentation, augment
+from sdgmnet.data.augmentation import augment
 from sdgmnet.data.patchset import PATCH_SIDE, PatchSet, batch_groups, scene_of
 from sdgmnet.errors import InputError
+from sdgmnet.registry import Augmentation, Balance
 
-Balance = Literal["points", "scenes"]
 ALL_ROWS = slice(None)
 
 

@@ -1,6 +1,6 @@
 """Encoders: patches (B, 1, 32, 32) -> descriptors (B, 128), of unit length except TFeat's.
 
-To add one, write `sdgmnet/encoders/NAME.py` with a subclass of `Encoder` and add a line to `ENCODERS`.
+To add one, write `sdgmnet/encoders/NAME.py` with a subclass of `Encoder` and add a line to `ENCODERS` in sdgmnet/registry.py.
 """
 
 from pathlib import Path
@@ -8,12 +8,14 @@ from typing import Any
 
 from torch import nn
 
+from sdgmnet import registry
 from sdgmnet.encoders.base import Encoded, Encoder, is_finite
 from sdgmnet.encoders.l2net import L2Net
 from sdgmnet.encoders.sdgmnet import FilterResponseNorm, SDGMNet, ThresholdedLinearUnit
 from sdgmnet.encoders.tfeat import TFeat, load_tfeat
 from sdgmnet.errors import InputError
 from sdgmnet.pretrained import ALIAS, find_weights, read_weights, write_weights
+from sdgmnet.registry import load_all
 
 __all__ = [
     "ENCODERS",
@@ -32,11 +34,7 @@ __all__ = [
 
 DROPOUT = 0.3  # of weights whose card does not have it
 
-ENCODERS: dict[str, type[Encoder]] = {
-    "sdgmnet": SDGMNet,
-    "l2net": L2Net,
-    "tfeat": TFeat,
-}
+ENCODERS: dict[str, type[Encoder]] = load_all(registry.ENCODERS)
 
 
 def load_encoder(source: Path | str = ALIAS) -> tuple[Encoder, dict[str, Any]]:

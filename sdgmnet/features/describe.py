@@ -5,22 +5,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import cv2
 import numpy as np
-from torch import Tensor
 
-from sdgmnet.encoders import Encoder
-from sdgmnet.engine import describe_patches
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import read_gray, upper_eight_bits
 from sdgmnet.features.keypoints import CONTRAST, Keypoints, detect
 from sdgmnet.features.patches import cut_patches
 
+if TYPE_CHECKING:  # torch is loaded when an encoder is: commands that only parse their options do not wait for it
+    from torch import Tensor
+
+    from sdgmnet.encoders import Encoder
+
+    Image = str | PathLike[str] | np.ndarray | Tensor
+
 LONGEST_SIDE = 2400  # pixels; the detector needs 235 bytes per pixel, a gigabyte for a photo of this size
 
-Image = str | PathLike[str] | np.ndarray | Tensor
 DescribeFn = Callable[[np.ndarray], np.ndarray]
 
 
@@ -42,6 +45,10 @@ class Features(NamedTuple):
     descriptors: np.ndarray  # (N, D) float32
     size: tuple[int, int]  # width, height
 
+    def __repr__(self) -> str:
+        count, dimensions = self.descriptors.shape
+        return f"Features({count} keypoints, {dimensions} dimensions, image of {self.size[0]} x {self.size[1]} pixels)"
+
 
 class StageTimer:
     """Seconds per stage, summed by name: `with timer("matching"): ...`."""
@@ -59,7 +66,7 @@ class StageTimer:
 
 
 def describe_image(
-    image: Image,
+    image: "Image",
     keypoints: Keypoints | None = None,
     *,
     descriptor: Descriptor,
@@ -135,19 +142,20 @@ def rescale(keypoints: Keypoints, old: tuple[int, int], new: tuple[int, int]) ->
     return keypoints._replace(xy=(keypoints.xy + 0.5) * scale - 0.5, sigma=keypoints.sigma * np.sqrt(scale.prod()))
 
 
-def as_gray(image: Image) -> np.ndarray:
+def as_gray(image: "Image") -> np.ndarray:
     """(H, W) uint8 of a file, an array (RGB) or a tensor."""
     if isinstance(image, (str, PathLike)):
         return read_gray(Path(image))
-    array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
-    if isinstance(image, Tensor) and array.ndim == 4 and len(array) == 1:
+    is_tensor = not isinstance(image, np.ndarray) and hasattr(image, "detach")
+    array = image.detach().cpu().numpy() if is_tensor else np.asarray(image)
+    if is_tensor and array.ndim == 4 and len(array) == 1:
         array = array[0]
-    if isinstance(image, Tensor) and array.ndim == 3:
+    if is_tensor and array.ndim == 3:
         array = np.moveaxis(array, 0, 2)
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3) or 0 in array.shape:
-        kind = "tensor (H, W), (C, H, W) or (1, C, H, W)" if isinstance(image, Tensor) else "array (H, W) or (H, W, 3)"
+        kind = "tensor (H, W), (C, H, W) or (1, C, H, W)" if is_tensor else "array (H, W) or (H, W, 3)"
         raise InputError(f"an image must be a {kind}, not {tuple(array.shape)}.")
     pixels = as_uint8(array)
     return pixels if pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
@@ -166,5 +174,7 @@ def as_uint8(array: np.ndarray) -> np.ndarray:
     return np.rint(array * 255).astype(np.uint8)
 
 
-def descriptor_from_encoder(encoder: Encoder, label: str = "encoder") -> Descriptor:
+def descriptor_from_encoder(encoder: "Encoder", label: str = "encoder") -> Descriptor:
+    from sdgmnet.engine import describe_patches
+
     return Descriptor(label, lambda patches: describe_patches(encoder, patches))

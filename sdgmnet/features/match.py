@@ -6,7 +6,6 @@ import numpy as np
 
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import Features
-from sdgmnet.native.nearest import two_nearest_and_back
 
 LONGEST = 1e18  # squared distances of longer descriptors overflow in float32
 BLOCK = 1024  # pairs whose distances are computed at once
@@ -19,6 +18,15 @@ class Matches(NamedTuple):
     distance: np.ndarray  # (M,) float32, Euclidean
     ratio: np.ndarray  # (M,) float32: distance over that of the second nearest; 1 if there is only one descriptor
 
+    def __repr__(self) -> str:
+        if not len(self.pairs):
+            return "Matches(no pairs)"
+        near, median, far = np.quantile(self.distance, (0, 0.5, 1))
+        return (
+            f"Matches({len(self.pairs)} pairs, distance {near:.2f} to {far:.2f}, median {median:.2f}, "
+            f"median ratio {np.median(self.ratio):.2f})"
+        )
+
 
 def match(
     first: Features | np.ndarray, second: Features | np.ndarray, *, mutual: bool = True, ratio: float | None = None
@@ -30,6 +38,8 @@ def match(
         mutual: keep only mutual nearest neighbours.
         ratio: keep only pairs whose distance is below `ratio` times the distance to the second nearest neighbour.
     """
+    from sdgmnet.native.nearest import two_nearest_and_back  # loads torch
+
     a, b = (one.descriptors if isinstance(one, Features) else np.asarray(one) for one in (first, second))
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise InputError(f"descriptors must be (N, D) with the same D for both images, not {a.shape} and {b.shape}.")

@@ -1,46 +1,31 @@
 """Losses by name, as configurations and the command line give them.
 
 A name is one of `LOSSES`; "pml:CircleLoss" for a pair-based loss of pytorch-metric-learning; or "my_loss.py:MyLoss" for a class
-or function in the user's own Python file. To add a loss to the package, add its file and a line in `LOSSES`.
+or function in the user's own Python file. To add a loss to the package, add its file and a line in
+`LOSSES` of sdgmnet/registry.py.
 """
 
 import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from sdgmnet import registry
 from sdgmnet.errors import InputError
-from sdgmnet.loss.cdf import CDFLoss
-from sdgmnet.loss.hardnet import HardNetLoss, HardNetOriginalLoss
-from sdgmnet.loss.hynet import HyNetLoss
-from sdgmnet.loss.l2net import L2NetLoss
-from sdgmnet.loss.modulated import exp_tl_loss, keller_loss, sface_loss
 from sdgmnet.loss.pml import PMLLoss
-from sdgmnet.loss.sdgm import SDGMLoss
-from sdgmnet.loss.sosnet import SOSNetLoss
-from sdgmnet.loss.tfeat import TFeatLoss
-from sdgmnet.storage import parse_json, reason_of
+from sdgmnet.registry import PML, load_all
+from sdgmnet.registry import is_loss_name as is_loss_name
+from sdgmnet.registry import own_file as own_file
+from sdgmnet.registry import parse_options as parse_options
+from sdgmnet.storage import reason_of
 
-LOSSES: dict[str, Callable[..., nn.Module]] = {
-    "sdgm": SDGMLoss,
-    "hardnet": HardNetLoss,
-    "hardnet-original": HardNetOriginalLoss,
-    "tfeat": TFeatLoss,
-    "l2net": L2NetLoss,
-    "cdf": CDFLoss,
-    "sosnet": SOSNetLoss,
-    "hynet": HyNetLoss,
-    "keller": keller_loss,
-    "exp-tl": exp_tl_loss,
-    "sface": sface_loss,
-}
+LOSSES: dict[str, Callable[..., nn.Module]] = load_all(registry.LOSSES)
 
-PML = "pml:"
 NEEDS = frozenset({"raw", "maps"})  # what an encoder can give a loss besides descriptors
 OWN_MODULE = "_own_loss_"  # prefix of the module names under which users' files are imported
 
@@ -48,17 +33,6 @@ OWN_MODULE = "_own_loss_"  # prefix of the module names under which users' files
 def summaries() -> dict[str, str]:
     """The losses of `LOSSES`, each with the first line of its docstring."""
     return {name: (inspect.getdoc(make) or "").partition("\n")[0] for name, make in LOSSES.items()}
-
-
-def own_file(name: str) -> tuple[Path, str] | None:
-    """File and name in it if `name` has the form FILE.py:NAME; otherwise None."""
-    path, _, what = name.rpartition(":")
-    return (Path(path), what) if path.endswith(".py") and what.isidentifier() else None
-
-
-def is_loss_name(name: str) -> bool:
-    """Whether `name` has a valid form; `loss_by_name` checks that the loss exists."""
-    return name in LOSSES or (name.startswith(PML) and name != PML) or own_file(name) is not None
 
 
 def loss_defaults(name: str) -> dict[str, Any]:
@@ -123,20 +97,6 @@ def _require_contract(name: str, loss: Any) -> None:
         raise InputError(
             f"{name} needs {', '.join(sorted(unknown))}, but an encoder gives only {', '.join(sorted(NEEDS))}."
         )
-
-
-def parse_options(texts: Sequence[str]) -> dict[str, Any]:
-    """["margin=1", "reduction=mean"] -> {"margin": 1, "reduction": "mean"}; values are JSON, or else strings."""
-    options: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.isidentifier() or name in options:
-            raise InputError(f"loss options must be NAME=VALUE, each name once, not {text!r}.")
-        try:
-            options[name] = parse_json(value)
-        except ValueError:
-            options[name] = value
-    return options
 
 
 def _is_number(value: Any) -> bool:

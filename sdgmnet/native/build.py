@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from sdgmnet.errors import InputError
+from sdgmnet.report import print_aside
 from sdgmnet.storage import new_file
 
 HERE = Path(__file__).parent
@@ -80,6 +81,7 @@ def build() -> Path:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             _require_ours(folder)
             if not (folder / name).exists():
+                print_aside("Compiling the native library for this processor, once; this takes half a minute or so ...")
                 with new_file(folder / name) as part:
                     _compile(tool, part)
             _require_ours(folder / name)

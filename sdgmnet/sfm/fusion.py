@@ -16,7 +16,6 @@ from sdgmnet.sfm.viewer import read_ply, save_cloud_image
 from sdgmnet.sfm.workspace import Workspace, is_finished, map_path, read_map, read_map_options
 from sdgmnet.storage import new_file, read_record, write_json
 
-DENSE_SIZE = 1200  # pixels
 MIN_PIXELS = 5  # that agree on a point
 MAX_NORMAL_ERROR = 10.0  # degrees between their normals, COLMAP's default
 FUSED = "fused.ply"

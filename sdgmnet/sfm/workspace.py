@@ -16,6 +16,7 @@ from sdgmnet.sfm.stage_timer import PersistentStageTimer
 from sdgmnet.storage import LOCK, changed_inputs, new_file, read_bytes, read_record, write_json
 
 RECORDS, INPUTS = ".work", "inputs.json"
+DENSE_SIZE = 1200  # longest side of depth maps in pixels
 MAX_HEADER = 64  # bytes; three numbers and their separators are shorter
 
 Maker = Literal["sdgmnet", "colmap"]

@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 
 from typing_extensions import Doc
 
-from sdgmnet.data.augmentation import Augmentation
-from sdgmnet.data.sampler import Balance
 from sdgmnet.data.sources import accepted
-from sdgmnet.encoders import ENCODERS
-from sdgmnet.engine import Engine
 from sdgmnet.errors import InputError
-from sdgmnet.loss import LOSSES
-from sdgmnet.loss.registry import is_loss_name, loss_by_name, loss_defaults, own_file, parse_options
+from sdgmnet.options import Option
+from sdgmnet.registry import (
+    ENCODERS,
+    LOSSES,
+    Augmentation,
+    Balance,
+    Engine,
+    is_loss_name,
+    load,
+    own_file,
+    parse_options,
+)
 from sdgmnet.storage import read_json, write_json
 
 Schedule = Literal["halving", "linear", "cosine", "step"]
@@ -30,6 +36,10 @@ else:
 
 PAPER_ITERATIONS = 200_000
 EPOCHS = 200  # an epoch is 1/200 of a run, whatever its length
+SDGM_OPTIONS = (  # for the help text, which needs no torch
+    "margin=0.6, alpha=0.9, decay=0.999, warmup=0.1, initial_power=null, min_negative_angle=0.6, threshold_start=0.0, "
+    "self_weight=auto-focus, coupled_weight=cdf, power_adjustment=true"
+)
 LARGEST_COUNT = 10**12  # more is a typing error, and is not exact as a float
 # Settings that may change when a run is resumed: none changes its bits. (The content of the data is compared separately.)
 FREE_ON_RESUME = ("data", "checkpoint_every", "tensorboard")
@@ -37,8 +47,8 @@ FREE_ON_RESUME = ("data", "checkpoint_every", "tensorboard")
 
 @dataclass(frozen=True)
 class TrainConfig:
-    data: Annotated[tuple[str, ...], Doc(f"Training data: {accepted()}.")] = ("demo",)
-    holdout: tuple[str, ...] = ()
+    data: Annotated[tuple[str, ...], Doc(f"Training data: {accepted()}. (required)")] = ("demo",)
+    holdout: Annotated[tuple[str, ...], Option(metavar="SET")] = ()
     """Names of sets to evaluate on instead of training on them, such as notredame yosemite."""
     iterations: int = PAPER_ITERATIONS
     """Number of training steps. The learning rate schedule, warm-up and epochs (1/200 of the run) scale with it."""
@@ -75,7 +85,7 @@ class TrainConfig:
     """What is sampled equally often: points, or scenes, however many points they have."""
     views: float = 0.5
     """Share of batches, 0 to 1, that use a scene's synthetic views (data views), if it also has patches of photos."""
-    carried: bool = True
+    carried: Annotated[bool, Option(name="reprojected", former=("--carried", "--no-carried"))] = True
     """Also train on patches at reprojected locations, where no keypoint was detected (see data photos --reprojected)."""
     loss: Annotated[
         str,
@@ -86,10 +96,10 @@ class TrainConfig:
     ] = "sdgm"
     loss_options: Annotated[
         tuple[str, ...],
+        Option(metavar="NAME=VALUE"),
         Doc(
-            "Arguments of the loss as NAME=VALUE, e.g. margin=0.7 alpha=1. The options of sdgm and their defaults: "
-            + ", ".join(f"{name}={json.dumps(value).strip(chr(34))}" for name, value in loss_defaults("sdgm").items())
-            + ". In training, decay defaults to 1 - 200 / iterations, clipped to [0.9, 0.999]."
+            f"Arguments of the loss as NAME=VALUE, e.g. margin=0.7 alpha=1. The options of sdgm and their "
+            f"defaults: {SDGM_OPTIONS}. In training, decay defaults to 1 - 200 / iterations, clipped to [0.9, 0.999]."
         ),
     ] = ()
     orthogonality: float = 0.0
@@ -131,7 +141,9 @@ class TrainConfig:
         names = f"must be one of {', '.join(LOSSES)}, pml:NAME or FILE.py:NAME"
         _require(is_loss_name(self.loss), "loss", names, self.loss)
         options = parse_options(self.loss_options)
-        if self.loss in LOSSES:  # code from elsewhere is not run to check a configuration
+        if options and self.loss in LOSSES:  # code from elsewhere is not run to check a configuration
+            from sdgmnet.loss.registry import loss_by_name
+
             loss_by_name(self.loss, options)
         self._check_encoder()
 
@@ -139,7 +151,7 @@ class TrainConfig:
         """Settings that only some encoders have."""
         rule = "is for the encoder l2net"
         _require(self.encoder == "l2net" or not self.mean_image, "mean_image", rule, self.mean_image)
-        if not ENCODERS[self.encoder].chunkable:
+        if (self.chunk_size is not None or self.recompute) and not load(ENCODERS[self.encoder]).chunkable:
             rule = f"cannot be used with {self.encoder}, whose BatchNorm needs the whole batch"
             _require(self.chunk_size is None, "chunk_size", rule, self.chunk_size)
             _require(not self.recompute, "recompute", rule, self.recompute)
@@ -152,11 +164,15 @@ class TrainConfig:
 
     def loss_setting(self, name: str) -> Any:
         """An option of the loss: as given, otherwise its default. A loss without this option has the default of SDGM's."""
+        from sdgmnet.loss.registry import loss_defaults
+
         options = {**loss_defaults("sdgm"), **loss_defaults(self.loss), "decay": self.default_decay}
         return {**options, **parse_options(self.loss_options)}[name]
 
     def sdgm_setting(self, name: str) -> Any:
         """An option of SDGM's loss; its default where the run has another loss."""
+        from sdgmnet.loss.registry import loss_defaults
+
         return self.loss_setting(name) if self.loss == "sdgm" else loss_defaults("sdgm")[name]
 
     @property
@@ -252,6 +268,8 @@ RULES: dict[str, Rule] = {
 
 def _nest_loss_options(content: dict[str, Any]) -> dict[str, Any]:
     """Earlier configurations had SDGM's options as settings of their own: they become loss options."""
+    from sdgmnet.loss.registry import loss_defaults
+
     former = {**loss_defaults("sdgm"), "decay": None}
     loss, options = content.get("loss", "sdgm"), content.get("loss_options", [])
     if not isinstance(loss, str) or not isinstance(options, list):

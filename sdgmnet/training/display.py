@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sdgmnet.data.patchset import some_pairs
 from sdgmnet.data.sources import Sources
 from sdgmnet.errors import InputError
+from sdgmnet.report import WIDE, ProgressLines, counting_bar
 from sdgmnet.training.config import TrainConfig
 
 
@@ -19,21 +19,13 @@ class Display:
     def __init__(self, console: Console, config: TrainConfig, out: Path, step: int) -> None:
         self.console, self.config = console, config
         self.rate, self.ready = 0.0, time.monotonic()
-        self.bar = Progress(
-            TextColumn("training"),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[news]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console,
-        )
+        self.bar, self.lines = counting_bar(console), ProgressLines()
         self.task = self.bar.add_task("training", total=config.iterations, completed=step, news="")
         self.writer = _tensorboard(out, step) if config.tensorboard else None
 
     def __enter__(self) -> "Display":
-        self.bar.start()
+        if self.console.is_terminal:
+            self.bar.start()
         return self
 
     def __exit__(
@@ -67,10 +59,12 @@ class Display:
         rate = self.config.batch_size / seconds
         self.rate = rate if self.rate == 0 else 0.9 * self.rate + 0.1 * rate
         self.ready = time.monotonic()
-        news = f"{self.rate:.0f} pairs/s  loss {value:+.3f}"
-        if hasattr(report, "theta_pos_mean"):
-            news += f"  θ⁺ {report.theta_pos_mean.item():.2f}  θ⁻ {report.theta_neg_mean.item():.2f}"
+        news = f"{self.rate:.0f} pairs/s, loss {value:+.3f}"
+        if hasattr(report, "theta_pos_mean") and self.console.width >= WIDE:
+            news += f", θ⁺ {report.theta_pos_mean.item():.2f}, θ⁻ {report.theta_neg_mean.item():.2f}"
         self.bar.update(self.task, completed=step, news=news)
+        if not self.console.is_terminal and not self.console.quiet:
+            self.lines.update("training", step, self.config.iterations, news)
 
     def scalars(self, step: int, line: dict[str, float]) -> None:
         if self.writer is not None:

@@ -100,7 +100,7 @@ def resolve_config(
 
 def open_data(config: TrainConfig, console: Console, world: World) -> Sources:
     """Rank 0 first, which may convert or download; the others find the result."""
-    with progress_bars(quiet=not console.is_terminal) as on_progress:
+    with progress_bars(quiet=console.quiet) as on_progress:
         return world.rank_zero_first(open_sources, config.data, config.holdout, on_progress)
 
 

@@ -53,16 +53,16 @@ def test_what_is_finished_is_not_done_again(photos: Path, tmp_path: Path, capsys
     assert run(photos, "-o", out, "--overwrite") == 0
     assert len(read_features(out, "a.png").descriptors) != len(before.descriptors)
     kept = out.read_bytes()
-    assert run(photos, "-o", out, "--limit", "5") == 2
+    assert run(photos, "-o", out, "--keypoints", "5") == 2
     assert "features.h5 was made with other options" in capsys.readouterr().err
     assert run(photos, "-o", out, "--overwrite", descriptor=tmp_path / "typo") == 2
     assert out.read_bytes() == kept
-    assert run(photos, "-o", out, "--limit", "5", "--overwrite") == 0
+    assert run(photos, "-o", out, "--keypoints", "5", "--overwrite") == 0
     assert all(len(read_features(out, name).keypoints.xy) == 5 for name in names_in(out))
 
 
 def test_options_reach_the_features(photos: Path, tmp_path: Path) -> None:
-    assert run(photos / "a.png", "-o", tmp_path / "u.h5", "--upright", "--limit", "7") == 0
+    assert run(photos / "a.png", "-o", tmp_path / "u.h5", "--upright", "--keypoints", "7") == 0
     found, everything = read_features(tmp_path / "u.h5", "a.png"), describe(photos / "a.png", descriptor="rootsift")
     places, first = np.unique(everything.keypoints.xy, axis=0, return_index=True)
     assert len(places) < len(everything.keypoints.xy)  # some have several orientations, of which one is left
@@ -76,7 +76,7 @@ def test_options_reach_the_features(photos: Path, tmp_path: Path) -> None:
 
 def test_own_keypoints_and_own_weights(photos: Path, tmp_path: Path, capsys: Capture) -> None:
     points, own, weights = (tmp_path / name for name in ("points.txt", "own.h5", "mine.safetensors"))
-    one = [photos / "a.png", "--keypoints"]
+    one = [photos / "a.png", "--keypoints-from"]
     save_encoder(SDGMNet().eval(), weights, {})
     points.write_text("80 60 4 30\n40 50 3 0\n")
     assert run(*one, points, "-o", own, descriptor=weights) == 0
@@ -92,8 +92,8 @@ def test_own_keypoints_and_own_weights(photos: Path, tmp_path: Path, capsys: Cap
     save_encoder(SDGMNet().eval(), weights, {})
     for words, descriptor, said in (
         ([*one, points, "-o", own], weights, "own.h5"),  # other weights by the same name
-        ([*one, points, "-o", own, "--limit", "1"], weights, "--limit"),
-        ([photos, "--keypoints", points, "-o", tmp_path / "x.h5"], "rootsift", "points.txt"),
+        ([*one, points, "-o", own, "--keypoints", "1"], weights, "--keypoints"),
+        ([photos, "--keypoints-from", points, "-o", tmp_path / "x.h5"], "rootsift", "points.txt"),
         ([*one, own, "-o", own, "--overwrite"], "rootsift", "own.h5"),
     ):
         assert run(*words, descriptor=descriptor) == 2
@@ -138,7 +138,7 @@ def test_broken_images_are_reported_and_the_others_described(photos: Path, tmp_p
         (["{tmp}/empty"], "contains no images"),
         (["{tmp}/nowhere"], "nowhere does not exist"),
         (["{tmp}/photos/a.png", "{tmp}/other/a.png"], "both named a.png"),
-        (["{tmp}/photos", "--limit", "0"], "limit"),
+        (["{tmp}/photos", "--keypoints", "0"], "--keypoints"),
         (["{tmp}/photos", "--size", "3"], "size"),
         ([], "give images"),
     ],

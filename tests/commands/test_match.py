@@ -107,11 +107,11 @@ def test_a_list_of_pairs(folder: Path, tmp_path: Path, capsys: Capture) -> None:
 
 def test_existing_features_are_taken_as_they_are(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     features = tmp_path / "features.h5"
-    assert run("describe", folder, "-o", features, "--limit", "9", *ROOTSIFT) == 0
+    assert run("describe", folder, "-o", features, "--keypoints", "9", *ROOTSIFT) == 0
     assert run("match", folder, "-o", tmp_path / "matches.h5") == 0  # no word of how they were made
     assert len(read_matches(tmp_path / "matches.h5", NAMES[0], NAMES[1])[0]) <= 9
     write_image(folder / "new.png", noise_image(120, 100, 1))
-    for words in (["--descriptor", "sift"], ["--limit", "8"], ["--upright"], ["--size", "100"], ["--as-stored"]):
+    for words in (["--descriptor", "sift"], ["--keypoints", "8"], ["--upright"], ["--size", "100"], ["--as-stored"]):
         assert run("match", folder, "-o", tmp_path / "other.h5", *words) == 2
         assert "features.h5 was made with other options" in capsys.readouterr().err
     assert run("match", folder, "-o", tmp_path / "matches.h5", *ROOTSIFT) == 0
@@ -123,7 +123,7 @@ def test_broken_images_and_names_with_spaces(folder: Path, tmp_path: Path, capsy
     (folder / "broken.jpg").write_text("text")
     (folder / NAMES[0]).rename(folder / "sub/0 0.png")
     features = tmp_path / "f.h5"
-    assert run("describe", folder, "-o", features, "--as-stored", "--limit", "50", *ROOTSIFT) == 0
+    assert run("describe", folder, "-o", features, "--as-stored", "--keypoints", "50", *ROOTSIFT) == 0
     assert run("match", folder, "-o", tmp_path / "m.h5", "--features", features, *ROOTSIFT) == 0
     assert len(names_in(tmp_path / "m.h5", "matches")) == 6
     assert "sub/0 0.png" in capsys.readouterr().out and not (tmp_path / "m_pairs.txt").exists()

@@ -235,7 +235,7 @@ def test_a_patchset_is_described_alone_and_into_an_array(
     for words, sentence in (
         (["blobs", "-o", "out.h5"], "npy file"),
         (["blobs", "blobs", "-o", "out.npy"], "one PatchSet at a time"),
-        (["blobs", "-o", "out.npy", "--limit", "3"], "leave out the options for images"),
+        (["blobs", "-o", "out.npy", "--keypoints", "3"], "leave out the options for images"),
     ):
         assert main(["describe", *words]) == 2
         assert sentence in capsys.readouterr().err
