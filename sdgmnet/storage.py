@@ -30,6 +30,7 @@ def reason_of(error: BaseException) -> str:
 
 # Atomic files: written under a temporary name in the same folder, renamed when complete.
 
+REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG)
 BUFFERED = 1 << 16  # bytes; more than libraries buffer before they write
 
 
@@ -71,8 +72,12 @@ def new_folder(target: Path | str) -> Iterator[Path]:
 def _temporary(target: Path) -> Path:
     if target.exists() and not (target.is_file() or target.is_dir()):  # renaming would replace /dev/null
         raise InputError(f"{target} is a pipe, a socket or a device: give the name of a file.")
-    with _report_reason(target):
+    try:
         target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if is_disk_full(error):
+            raise
+        raise _refused(target, error) from error
     remove_unfinished(target)
     return target.with_name(f".{target.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.part")
 
@@ -128,22 +133,23 @@ def _report_reason(target: Path) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        reason = _refusal(error, target)
-        if is_disk_full(error) or (reason is None and has_no_room(target.parent)):
+        number = error.errno if isinstance(error, OSError) else None
+        has_other_reason = number in (*REFUSALS, errno.ENOENT)
+        if is_disk_full(error) or (not has_other_reason and has_no_room(target.parent)):
             raise InputError(f"{target} cannot be written, the disk is full: free some space and run again.") from error
-        if reason is not None:
-            raise InputError(f"{target} cannot be written ({reason}): choose another place.") from error
+        if isinstance(error, OSError) and number in REFUSALS and _is_about(error, target):
+            raise _refused(target, error) from error
         raise
 
 
-def _refusal(error: BaseException, target: Path) -> str | None:
-    """What the system says about writing to the target or its folders; None if the error is about something else."""
-    if not isinstance(error, OSError) or error.errno is None or is_disk_full(error):
-        return None
+def _refused(target: Path, error: OSError) -> InputError:
+    return InputError(f"{target} cannot be written ({error.strerror}): choose another place.")
+
+
+def _is_about(error: OSError, target: Path) -> bool:
+    """Whether the error is about the target, its temporary name or its folders, not about a file that was read meanwhile."""
     named = None if error.filename is None else Path(os.fsdecode(error.filename))
-    if named is None or named.parent == target.parent or named in (target, *target.parents):
-        return os.strerror(error.errno)
-    return None
+    return named is None or named.parent == target.parent or named in (target, *target.parents)
 
 
 def is_disk_full(error: BaseException) -> bool:

@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -168,13 +170,36 @@ def test_a_full_disk_is_recognised(tmp_path: Path) -> None:
 def test_other_errors_of_a_full_disk(
     free: int, raised: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free, total=1 << 40))
     words = "disk is full" if raised is InputError else "bad_alloc"
     with pytest.raises(raised, match=words), new_folder(tmp_path / "a"):
         raise MemoryError("bad_alloc")
     with pytest.raises(InputError, match="a reason of its own"), new_file(tmp_path / "b"):
         raise InputError("a reason of its own")
     assert entries(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EPERM])
+def test_a_refusal_is_reported_as_what_it_is(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where little space is free: on a system without any, every error was called a full disk."""
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0, total=1 << 40))
+    target = tmp_path / "features.h5"
+    with pytest.raises(InputError, match=os.strerror(number)) as caught, new_file(target) as part:
+        raise OSError(number, os.strerror(number), str(part))
+    assert str(target) in str(caught.value) and "full" not in str(caught.value) and ".part" not in str(caught.value)
+    with pytest.raises(FileNotFoundError), new_file(target):  # about another file
+        (tmp_path / "elsewhere" / "photo.jpg").read_bytes()
+    assert entries(tmp_path) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system that nobody can write to")
+@pytest.mark.parametrize("open_target", [new_file, new_folder])
+def test_a_file_system_that_refuses_writing(open_target: Callable[[Path], AbstractContextManager[Path]]) -> None:
+    with (
+        pytest.raises(InputError, match=r"/proc/none/a cannot be written \(No such file"),
+        open_target(Path("/proc/none/a")),
+    ):
+        pass
 
 
 # JSON

@@ -7,8 +7,9 @@ import pytest
 from sdgmnet.errors import InputError
 from sdgmnet.loss import HardNetLoss, HyNetLoss, SDGMLoss
 from sdgmnet.loss.orthogonal import WithOrthogonality
+from sdgmnet.loss.registry import loss_defaults
 from sdgmnet.storage import write_json
-from sdgmnet.training.config import TrainConfig, differences
+from sdgmnet.training.config import SDGM_OPTIONS, TrainConfig, differences, format_options
 from sdgmnet.training.run import build_loss
 
 
@@ -164,3 +165,7 @@ def test_losses_and_their_options_are_kept(tmp_path: Path) -> None:
 def test_what_does_not_go_together_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         TrainConfig(**fields)
+
+
+def test_help_has_the_defaults_of_the_papers_loss() -> None:
+    assert ", ".join(format_options(loss_defaults("sdgm"))) == SDGM_OPTIONS

@@ -149,5 +149,5 @@ def test_a_methods_recipe_on_the_command_line(
 
 
 def test_an_unknown_recipe_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "-o", str(tmp_path / "run"), "--recipe", "pizza"]) == 2
+    assert main(["train", "--data", "demo", "-o", str(tmp_path / "run"), "--recipe", "pizza"]) == 2
     assert "--recipe must be one of paper, photos" in capsys.readouterr().err
