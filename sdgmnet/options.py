@@ -213,7 +213,7 @@ def require_known_names(words: Sequence[str], known: Sequence[Parameter], progra
             raise InputError(f"{name} is now called {former[name].name}: write {former[name].spelling}.")
         near = [one for one in names if one.startswith(name)] or get_close_matches(name, names, 1)
         advice = f"did you mean {' or '.join(near)}?" if near else f"{program} --help lists all options."
-        raise InputError(f"{program} has no option {name}; {advice}")
+        raise InputError(f"{name} is not an option of {program}; {advice}")
 
 
 def read_values(words: Sequence[str], known: Sequence[Parameter], program: str) -> dict[tuple[str, ...], Any]:
@@ -272,7 +272,7 @@ def required_given(
     for one in known:
         if one.required and one.names and one.path not in given:
             first = one.option.help.partition(". ")[0].rstrip(".")
-            raise InputError(f"{program} needs {one.names[0]} {one.metavar} ({first}).")
+            raise InputError(f"{one.names[0]} {one.metavar} is missing ({first}): {usage(known, program)}")
     return {}
 
 

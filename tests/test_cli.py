@@ -104,7 +104,7 @@ sys.exit(f"slow imports: {slow}" if slow else 0)
 def test_help_and_wrong_options_need_no_slow_library(program: str, place: str) -> None:
     done = subprocess.run([sys.executable, "-c", QUICK, program, place], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "has no option --nosuchoption" in done.stderr
+    assert "--nosuchoption is not an option of" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -60,9 +60,9 @@ def test_defaults_and_every_kind_of_value() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-o", "x", "--keypiont", "5"], "program has no option --keypiont; did you mean --keypoints?"),
+        (["-o", "x", "--keypiont", "5"], "--keypiont is not an option of program; did you mean --keypoints?"),
         (["-o", "x", "--key", "5"], "did you mean --keypoints?"),
-        (["-o", "x", "--zzz"], "program has no option --zzz; program --help lists all options."),
+        (["-o", "x", "--zzz"], "--zzz is not an option of program; program --help lists all options."),
         (["-o", "x", "--limit", "5"], "--limit is now called --keypoints: write --keypoints N."),
         (
             ["-o", "x", "--keypoints", "many"],
@@ -75,7 +75,7 @@ def test_defaults_and_every_kind_of_value() -> None:
         (["-o", "--json"], "-o needs a value: -o PATH, --out PATH."),
         (["-o", ""], "--out must not be empty"),
         (["-o", "x", "--mutual=yes"], "--mutual takes no value: write --mutual or --no-mutual."),
-        (["a"], "program needs -o PATH (Folder to write)."),
+        (["a"], "-o PATH is missing (Folder to write): program IMAGE ... -o PATH [OPTIONS]"),
     ],
 )
 def test_wrong_words_are_one_sentence(words: list[str], said: str) -> None:

@@ -151,8 +151,11 @@ def match_folder(arguments: MatchArguments, options: "MatchOptions") -> None:
     in_pairs = {name for pair in pairs for name in pair}
     needed = {name: path for name, path in images.items() if name in in_pairs}
     descriptor = load_descriptor(arguments.descriptor or ALIAS)
-    given = {name: getattr(arguments, name) for name in ("upright", "as_stored", "size")} | {
-        "limit": arguments.keypoints
+    given = {
+        "limit": arguments.keypoints,
+        "upright": arguments.upright,
+        "as_stored": arguments.as_stored,
+        "size": arguments.size,
     }
     given = {name: value for name, value in given.items() if value not in (None, False)}
     if arguments.descriptor is not None:

@@ -64,9 +64,7 @@ class TrainArguments:
     def made_from(given: Mapping[str, Any]) -> "TrainArguments":
         """The recipe, or the run to resume, gives the values of the options that are not given."""
         if not given.get("resume") and not given.get("data"):
-            raise InputError(
-                "sdgmnet train needs --data: your PatchSets or PhotoTour; --data demo is a small set to try."
-            )
+            raise InputError("--data is missing: give PatchSets or PhotoTour; --data demo is a small set to try.")
         default = _saved_run(given) if given.get("resume") else _recipe(given)
         settings = {name: value for name, value in given.items() if name in TrainConfig.__dataclass_fields__}
         config = replace(default, **_override_options(settings, default))
