@@ -214,4 +214,5 @@ def note_in_words(note: Mapping[str, Any]) -> str:
     """The note of matches contains that of their features."""
     own = {key: value for key, value in note.items() if key not in ("stamp", "features")}
     values = parse_note(str(note.get("features") or "{}")) | own
+    values = {"keypoints" if key == "limit" else key: value for key, value in values.items()}  # as the option is called
     return ", ".join(f"{key} {value}" for key, value in values.items() if value not in (None, False)) or "defaults"
