@@ -13,10 +13,11 @@ from bench.timing import Timing, alternate, in_fresh_process, matrix_product
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.sampler import PairSampler
 from sdgmnet.encoders import SDGMNet
-from sdgmnet.engine import TRAINING, Engine, build_trunk, choose_chunk, choose_engine
+from sdgmnet.engine import TRAINING, build_trunk, choose_chunk, choose_engine
 from sdgmnet.loss import SDGMLoss
 from sdgmnet.loss.mining import Triplets
 from sdgmnet.loss.sdgm import pseudo_loss
+from sdgmnet.registry import Engine
 from sdgmnet.report import OnProgress, no_progress, track
 from sdgmnet.training.step import dropout_masks, train_step
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from reproduce.arguments import Fig6cArguments, require_seeds
 from reproduce.groups import Group
-from reproduce.published import POWER_RATIOS, TABLE1
+from reproduce.published import METHODS, POWER_RATIOS, TABLE1
 from reproduce.results import WAY_NAMES, WAYS, Result, concerns, number
-from reproduce.runs import METHODS, Budget, Planned, plan_method, plan_run
+from reproduce.runs import Budget, Planned, plan_method, plan_run
 from sdgmnet.plots import COLOURS, COLUMN, new_figure, printed, save_print
 from sdgmnet.report import Section
 

@@ -18,9 +18,10 @@ from reproduce.microscope import Measured, Track, ignored_below, measure, measur
 from reproduce.output import caption_of_run
 from reproduce.published import LAST_MOMENTS
 from sdgmnet.errors import InputError
-from sdgmnet.loss.registry import is_loss_name, loss_by_name, own_file, parse_options
+from sdgmnet.loss.registry import loss_by_name
 from sdgmnet.metrics import skewness
 from sdgmnet.plots import NEGATIVE, PAGE, POSITIVE, SMALL, draw_fig2, new_figure, printed, save_print
+from sdgmnet.registry import is_loss_name, own_file, parse_options
 from sdgmnet.report import Section, print_aside, progress_bars
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.config import TrainConfig

@@ -23,7 +23,8 @@ from reproduce.results import (
 )
 from sdgmnet.data.sources import Sources
 from sdgmnet.errors import InputError
-from sdgmnet.loss.registry import loss_defaults, parse_options
+from sdgmnet.loss.registry import loss_defaults
+from sdgmnet.registry import parse_options
 from sdgmnet.report import print_aside
 from sdgmnet.training.checkpoint import checkpoints
 from sdgmnet.training.config import EPOCHS, PAPER_ITERATIONS, TrainConfig

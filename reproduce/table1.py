@@ -12,13 +12,11 @@ from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from reproduce.arguments import Table1Arguments, require_seeds
 from reproduce.groups import Group
-from reproduce.published import TABLE1, TABLE1_COLUMNS, TABLE1_NOTE
+from reproduce.published import METHODS, TABLE1, TABLE1_COLUMNS, TABLE1_NOTE, Presets
 from reproduce.results import WAY_NAMES, WAYS, Cells, Result, by_group, compared, concerns, number, scenes_left_out
 from reproduce.runner import NOTHING_MORE, Then, run_plan
 from reproduce.runs import (
-    METHODS,
     Planned,
-    Presets,
     data_notes,
     finished_runs,
     groups_tested,

@@ -16,7 +16,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.native import batchnorm
 from sdgmnet.native import trunk as native
 from sdgmnet.native.build import why_not
-from sdgmnet.registry import Engine as Engine
+from sdgmnet.registry import Engine
 
 # Patches (B, 1, 32, 32) and dropout's mask -> features (B, 128), and the first feature maps where the trunk returns them.
 Trunk = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor | None]]

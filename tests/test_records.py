@@ -9,7 +9,7 @@ import pytest
 from reproduce.__main__ import COMMANDS
 from sdgmnet.cli import main
 from sdgmnet.errors import InputError
-from sdgmnet.loss.registry import parse_options
+from sdgmnet.registry import parse_options
 from sdgmnet.sfm.photo_import import read_imported
 from sdgmnet.sfm.stage_timer import PersistentStageTimer
 from sdgmnet.storage import read_record, stays_below, write_json

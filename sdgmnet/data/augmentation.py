@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sdgmnet.data.patchset import PATCH_SIDE
 from sdgmnet.engine import halve, resample_matrix
-from sdgmnet.registry import Augmentation as Augmentation
+from sdgmnet.registry import Augmentation
 
 OUTPUT_SIDE = PATCH_SIDE // 2
 CROP_TRIES = 10

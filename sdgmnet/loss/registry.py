@@ -18,10 +18,7 @@ from torch import Tensor, nn
 from sdgmnet import registry
 from sdgmnet.errors import InputError
 from sdgmnet.loss.pml import PMLLoss
-from sdgmnet.registry import PML, load_all
-from sdgmnet.registry import is_loss_name as is_loss_name
-from sdgmnet.registry import own_file as own_file
-from sdgmnet.registry import parse_options as parse_options
+from sdgmnet.registry import PML, load_all, own_file
 from sdgmnet.storage import reason_of
 
 LOSSES: dict[str, Callable[..., nn.Module]] = load_all(registry.LOSSES)

@@ -18,7 +18,7 @@ from sdgmnet.data.sources import Sources, open_sources
 from sdgmnet.distributed import RankLost, SilentExit, World, open_world, was_restarted
 from sdgmnet.encoders import save_encoder
 from sdgmnet.errors import InputError, Interrupted, TrainingStopped
-from sdgmnet.loss.registry import own_file
+from sdgmnet.registry import own_file
 from sdgmnet.report import progress_bars
 from sdgmnet.storage import only_worker, read_json, reason_of, write_json
 from sdgmnet.training.angles import measure_angles

@@ -29,8 +29,9 @@ from sdgmnet.engine import (
 )
 from sdgmnet.errors import InputError
 from sdgmnet.loss.orthogonal import WithOrthogonality
-from sdgmnet.loss.registry import loss_by_name, parse_options
+from sdgmnet.loss.registry import loss_by_name
 from sdgmnet.metrics import fpr_at_recall, pair_distances
+from sdgmnet.registry import parse_options
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.step import draw_batch, train_step
 

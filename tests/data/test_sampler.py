@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from sdgmnet.data.augmentation import Augmentation
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.sampler import BatchPlan, PairSampler, PointPool, connected, equal_shares
 from sdgmnet.engine import halve
 from sdgmnet.errors import InputError
+from sdgmnet.registry import Augmentation
 from tests.data.samples import blank_set, noise_set
 
 

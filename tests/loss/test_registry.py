@@ -8,7 +8,8 @@ import torch.nn.functional as F
 
 from sdgmnet.errors import InputError
 from sdgmnet.loss import LOSSES, HardNetLoss, ModulatedLoss, TFeatLoss
-from sdgmnet.loss.registry import call_loss, is_loss_name, loss_by_name, own_file, parse_options, summaries
+from sdgmnet.loss.registry import call_loss, loss_by_name, summaries
+from sdgmnet.registry import is_loss_name, own_file, parse_options
 
 OWN = '''
 from __future__ import annotations

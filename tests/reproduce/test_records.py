@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 
 from reproduce.ablation import LATE, ablation_runs, power_ratios, ratio_table, score_table, scores_of
+from reproduce.arguments import ALPHAS, MARGINS
 from reproduce.checkpoints import spread_of, spread_table
 from reproduce.groups import Group
 from reproduce.modulation import read_angles
 from reproduce.output import caption_of_run
+from reproduce.published import METHODS, Presets
 from reproduce.results import Result, compared, read_result
-from reproduce.runs import METHODS, Budget, Planned, Presets, flat_settings, groups_tested, plan_method
+from reproduce.runs import Budget, Planned, flat_settings, groups_tested, plan_method
 from reproduce.stages import read_stages, stage_table
-from reproduce.sweeps import ALPHAS, MARGINS, curve_of, sweep_runs, sweep_table
+from reproduce.sweeps import curve_of, sweep_runs, sweep_table
 from reproduce.table1 import learned_lines, summary_table
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.training.config import TrainConfig

@@ -10,9 +10,9 @@ from reproduce.ablation import DASHED, FRAMEWORKS, SELF_WEIGHTS, Score, draw_fig
 from reproduce.benchmarks import difference_table, measured_table, published_table, reconstruction_table
 from reproduce.checkpoints import spread_of
 from reproduce.groups import Group, make_group
-from reproduce.published import AUTHORS, REPRODUCIBILITY, STATISTICS, TABLE1, TABLE1_COLUMNS
+from reproduce.published import AUTHORS, METHODS, REPRODUCIBILITY, STATISTICS, TABLE1, TABLE1_COLUMNS
 from reproduce.results import WAYS, Result, best, last, last_ten, top_ten
-from reproduce.runs import METHODS, Budget, plan_method
+from reproduce.runs import Budget, plan_method
 from reproduce.stages import draw_stages, read_stages
 from reproduce.sweeps import Curve, draw_fig6b, draw_fig7, sweep_table
 from reproduce.table1 import best_methods, columns, draw_table1, fixed_line, learned_line, summary_table, way_table
