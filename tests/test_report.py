@@ -158,6 +158,17 @@ def test_bars_are_whole_at_80_columns() -> None:
     assert any("123456/200000" in bar for bar in bars)
 
 
+def test_the_bar_of_training_is_whole_at_80_columns() -> None:
+    code = (
+        "from sdgmnet.report import counting_bar\n"
+        "with counting_bar() as bar:\n"
+        "    bar.add_task('training', total=200000, completed=123456, news='1234 pairs/s, loss +0.123')"
+    )
+    shown = on_terminal([sys.executable, "-c", code], columns=80)
+    bar = next(line.rstrip() for line in shown.split("\n") if "training" in line)
+    assert len(bar) <= 80 and re.search(r"123456/200000 1234 pairs/s, loss \+0\.123 0:00:00 -:--:--$", bar), bar
+
+
 def on_terminal(command: list[str], columns: int) -> str:
     """What a command shows on a pseudo-terminal, without colours; every repainting is a new line."""
     leader, follower = pty.openpty()
