@@ -10,8 +10,6 @@ from bench.options import Options
 from bench.timing import Timing
 from sdgmnet.encoders import SDGMNet
 from sdgmnet.engine import choose_engine
-from sdgmnet.errors import InputError
-from sdgmnet.options import require_options
 from sdgmnet.report import OnProgress, Section, deliver, progress_bars
 
 HEADER = ["what", "implementation", "median", "range", "ratio"]
@@ -25,9 +23,6 @@ def command(name: str, *measurements: Measurement) -> Callable[[Options], None]:
     """`python -m bench NAME`: the rows of all measurements in one table."""
 
     def main(options: Options) -> None:
-        require_options(options, repeats=1, pairs=2, patches=1, memory_patches=1, descriptors=2)
-        if len(options.images) not in (0, 2):
-            raise InputError(f"--images takes two images, not {len(options.images)}.")
         with progress_bars() as on_progress:
             rows = [row for measure in measurements for row in measure(options, on_progress)]
         engine = choose_engine("auto", SDGMNet())

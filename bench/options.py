@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from sdgmnet.options import Flag, OptionalOut
+from sdgmnet.errors import InputError
+from sdgmnet.options import Flag, OptionalOut, require_options
 
 
 @dataclass(frozen=True)
@@ -29,3 +30,8 @@ class Options:
     """images: two image files; default: the motorcycle pair of scikit-image, at one megapixel."""
     json: Flag = False
     """Print JSON instead of a table."""
+
+    def __post_init__(self) -> None:
+        require_options(self, repeats=1, pairs=2, patches=1, memory_patches=1, descriptors=2)
+        if len(self.images) not in (0, 2):
+            raise InputError(f"--images takes two images, not {len(self.images)}.")

@@ -7,13 +7,15 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from sdgmnet.benchmarks import BENCHMARKS
 from sdgmnet.errors import InputError, Stopped
 from sdgmnet.options import HELP, parse
 from sdgmnet.registry import load
+from sdgmnet.storage import require_writable
 from sdgmnet.version import __version__
 
 VERSION = ("version", "--version", "-V", "-v")
@@ -159,7 +161,10 @@ def call(name: str, command: Command, words: list[str], program: str) -> int:
         arguments = parse(load(COMMON), words, f"{program} {name}", description=run.__doc__)
         load("sdgmnet.commands.evaluate:run_benchmark")(name.removeprefix("evaluate "), run, arguments)
         return 0
-    arguments = parse(load(command.options), words, f"{program} {name}")
+    with said_once():
+        arguments = parse(load(command.options), words, f"{program} {name}")
+        if getattr(arguments, "out", None) is not None:
+            require_writable(arguments.out)
     return load(command.place)(arguments) or 0
 
 
@@ -178,10 +183,20 @@ def require_one_process(name: str) -> None:
     """Several processes of any other command would do the same work and write the same files."""
     if name in MULTI_PROCESS or "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
         return
-    if os.environ.get("RANK", "0") != "0":
+    with said_once():
+        raise InputError(f"sdgmnet {name} runs in one process: use torchrun only for {' and '.join(MULTI_PROCESS)}.")
+
+
+@contextmanager
+def said_once() -> Iterator[None]:
+    """Of the processes of torchrun, which all get the same words, rank 0 prints the error."""
+    try:
+        yield
+    except InputError:
+        if "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0":
+            raise
         time.sleep(2)  # torchrun kills all ranks as soon as one has ended: rank 0 prints the error first
-        raise Stopped
-    raise InputError(f"sdgmnet {name} runs in one process: use torchrun only for {' and '.join(MULTI_PROCESS)}.")
+        raise Stopped from None
 
 
 def overview(commands: Mapping[str, Command], program: str) -> str:

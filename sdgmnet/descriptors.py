@@ -169,9 +169,7 @@ def load_descriptor(descriptor: "DescriptorLike") -> Descriptor:
     if not isinstance(descriptor, str):
         return descriptor_from_encoder(descriptor)
     label, spec = split_label(descriptor)
-    form = form_of(spec)
-    if form is None:
-        raise InputError(f"{descriptor!r} is not a descriptor: give {accepted_forms()}; with a label, mine=runs/one.")
+    form = require_form(descriptor)
     load = DESCRIPTORS.get(form, load_weights)
     loaded = load(spec.partition(":")[2] if ":" in form else spec)
     return loaded._replace(label=label or loaded.label, fingerprint=descriptor_fingerprint(spec))
@@ -181,12 +179,22 @@ def load_descriptors(texts: Sequence[str], *, unique_labels: bool = True) -> lis
     """At least one descriptor. By default each needs its own label, which identifies its rows in tables."""
     if not texts:
         raise InputError(f"give at least one descriptor: {accepted_forms()}.")
+    for text in texts:
+        require_form(text)
     descriptors = [load_descriptor(text) for text in texts]
     labels = [one.label for one in descriptors]
     repeated = sorted({label for label in labels if labels.count(label) > 1})
     if unique_labels and repeated:
         raise InputError(f"two descriptors have the label {repeated[0]!r}: give labels, as in one=... two=...")
     return descriptors
+
+
+def require_form(text: str) -> str:
+    """The form of `[label=]spec`, or InputError; loads nothing."""
+    form = form_of(split_label(text)[1])
+    if form is None:
+        raise InputError(f"{text!r} is not a descriptor: give {accepted_forms()}; with a label, mine=runs/one.")
+    return form
 
 
 def form_of(spec: str) -> str | None:

@@ -1,5 +1,14 @@
 """What a user can meet: a sentence that says what is wrong, where, and what to do."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def suggestion(text: str, names: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: the name that is spelt nearly like it, if there is one."""
+    near = get_close_matches(text, list(names), 1)
+    return f"; did you mean {near[0]}?" if near else "."
+
 
 class InputError(ValueError):
     """Input that cannot be used as given. The command line prints its text and exits with code 2."""

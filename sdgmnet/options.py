@@ -28,7 +28,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from sdgmnet.errors import InputError
+from sdgmnet.errors import InputError, suggestion
 
 Value = TypeVar("Value")
 HELP = ("-h", "--help")
@@ -171,11 +171,10 @@ def field_docstrings(kind: type) -> dict[str, str]:
     for one in reversed([base for base in kind.__mro__ if dataclasses.is_dataclass(base)]):
         [node] = ast.parse(textwrap.dedent(inspect.getsource(one))).body
         body = node.body if isinstance(node, ast.ClassDef) else []
-        for field, below in pairwise(body):
-            is_field = isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-            is_text = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
-            if is_field and is_text and isinstance(below.value.value, str):
-                texts[field.target.id] = " ".join(below.value.value.split())
+        for statements in pairwise(body):
+            match statements:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    texts[name] = " ".join(text.split())
     return texts
 
 
@@ -218,8 +217,9 @@ def require_known_names(words: Sequence[str], known: Sequence[Parameter], progra
 
 def read_values(words: Sequence[str], known: Sequence[Parameter], program: str) -> dict[tuple[str, ...], Any]:
     """Values by the path of their attribute."""
-    names, given, rest = named(known), {}, []
-    waiting = list(words)
+    names, waiting = named(known), list(words)
+    given: dict[tuple[str, ...], Any] = {}
+    rest: list[str] = []
     while waiting:
         word = waiting.pop(0)
         if word == "--":
@@ -241,7 +241,8 @@ def read_values(words: Sequence[str], known: Sequence[Parameter], program: str) 
             if attached is None and (not waiting or is_option(waiting[0]) or waiting[0] == "--"):
                 raise InputError(f"{name} needs a value: {one.spelling}.")
             given[one.path] = convert(waiting.pop(0) if attached is None else attached, one)
-    return given | read_positional(rest, known, program) | required_given(given, known, program)
+    require_given(given, known, program)
+    return given | read_positional(rest, known, program)
 
 
 def take_values(waiting: list[str]) -> Iterator[str]:
@@ -266,14 +267,12 @@ def read_positional(rest: list[str], known: Sequence[Parameter], program: str) -
     return given
 
 
-def required_given(
-    given: dict[tuple[str, ...], Any], known: Sequence[Parameter], program: str
-) -> dict[tuple[str, ...], Any]:
+def require_given(given: dict[tuple[str, ...], Any], known: Sequence[Parameter], program: str) -> None:
+    """InputError for a required option that is missing."""
     for one in known:
         if one.required and one.names and one.path not in given:
             first = one.option.help.partition(". ")[0].rstrip(".")
             raise InputError(f"{one.names[0]} {one.metavar} is missing ({first}): {usage(known, program)}")
-    return {}
 
 
 def convert(text: str, one: Parameter) -> Any:
@@ -281,9 +280,8 @@ def convert(text: str, one: Parameter) -> Any:
     if one.optional and text.lower() == "none":
         return None
     if one.choices and text not in one.choices:
-        near = get_close_matches(text, one.choices, 1)
-        advice = f"; did you mean {near[0]}?" if near else "."
-        raise InputError(f"{one.name} must be one of {', '.join(one.choices)}, not {text!r}{advice}")
+        choices = ", ".join(one.choices)
+        raise InputError(f"{one.name} must be one of {choices}, not {text!r}{suggestion(text, one.choices)}")
     if not text and one.kind is Path:
         raise InputError(f"{one.name} must not be empty: give a path.")
     try:

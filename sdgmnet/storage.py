@@ -82,6 +82,22 @@ def _temporary(target: Path) -> Path:
     return target.with_name(f".{target.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.part")
 
 
+def require_writable(target: Path) -> None:
+    """InputError if a file or folder of this name cannot be written, before any work that its writing would end."""
+    folder = next(
+        one for one in (target, *target.absolute().parents) if one.exists() and (one.is_dir() or one != target)
+    )
+    if not folder.is_dir():
+        raise InputError(f"{target} cannot be written ({folder} is a file): choose another place.")
+    probe = folder / f".{os.getpid()}-{uuid.uuid4().hex[:8]}.part"
+    try:
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        if not is_disk_full(error):
+            raise _refused(target, error) from error
+
+
 def remove_unfinished(target: Path) -> None:
     """Remove temporary files of `target` whose processes have ended."""
     ours = re.compile(rf"\.{re.escape(target.name)}\.(\d+)-[0-9a-f]{{8}}\.part.*", re.DOTALL)

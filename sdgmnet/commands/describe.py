@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from sdgmnet.data.patchset import PatchSet, is_patchset
-from sdgmnet.descriptors import accepted_forms, load_descriptor
+from sdgmnet.descriptors import accepted_forms, load_descriptor, require_form
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import LONGEST_SIDE, Descriptor
 from sdgmnet.options import Flag, Option, Out, Positional, require_options
@@ -59,17 +59,24 @@ class DescribeArguments:
     overwrite: Flag = False
     """Also describe images that the file already has. A file made with other options is replaced."""
 
+    @property
+    def has_patchset(self) -> bool:
+        return any(is_patchset(place) for place in self.images)
+
+    def __post_init__(self) -> None:
+        require_options(self, keypoints=1, size=1)
+        require_form(self.descriptor)
+        if not self.has_patchset and self.out.suffix.lower() not in H5_SUFFIXES:
+            raise InputError(f"{self.out}: features are written to an h5 file: -o {self.out.stem}.h5.")
+
 
 def main(arguments: DescribeArguments) -> None:
-    require_options(arguments, keypoints=1, size=1)
-    has_patchset = any(is_patchset(place) for place in arguments.images)
-    if not has_patchset and arguments.out.suffix.lower() not in H5_SUFFIXES:
-        raise InputError(f"{arguments.out}: features are written to an h5 file: -o {arguments.out.stem}.h5.")
     from sdgmnet.distributed import open_world
 
+    describe = describe_patchset if arguments.has_patchset else describe_all
     with open_world() as world:
         with progress_bars(quiet=not world.is_rank_zero) as on_progress:
-            summary = (describe_patchset if has_patchset else describe_all)(arguments, world, on_progress)
+            summary = describe(arguments, world, on_progress)
         if world.is_rank_zero:
             print(summary)
 

@@ -42,13 +42,14 @@ class Arguments:
 
 
 def main(arguments: Arguments) -> None:
+    descriptors = load_descriptors(arguments.descriptors)
     from sdgmnet.benchmarks import hpatches
     from sdgmnet.plots import draw_fig4
 
     out = arguments.out
     with progress_bars() as on_progress:
         report = hpatches.compare(
-            load_descriptors(arguments.descriptors),
+            descriptors,
             arguments.root,
             fingerprints=[descriptor_fingerprint(text) for text in arguments.descriptors],
             split=arguments.split,

@@ -32,10 +32,10 @@ class Arguments:
 
 
 def main(arguments: Arguments) -> None:
+    descriptors = load_descriptors(arguments.descriptors, unique_labels=False)
     from sdgmnet.benchmarks import phototour
     from sdgmnet.plots import draw_fpr
 
-    descriptors = load_descriptors(arguments.descriptors, unique_labels=False)
     with progress_bars() as on_progress:
         tests = open_tests(arguments.data, on_progress)
         lines = phototour.compare(descriptors, tests, arguments.convention, on_progress)

@@ -4,9 +4,9 @@ import json
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
-from sdgmnet.descriptors import accepted_forms, load_descriptor
+from sdgmnet.descriptors import accepted_forms, load_descriptor, require_form
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import LONGEST_SIDE, StageTimer
 from sdgmnet.features.images import plain_name, read_color
@@ -16,9 +16,6 @@ from sdgmnet.features.verify import Model, verify
 from sdgmnet.options import Flag, Option, OptionalOut, Positional, require_options
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import print_table, progress_bars, track
-
-if TYPE_CHECKING:
-    from sdgmnet.features.collection import DescribeOptions, MatchOptions
 
 MODEL = {"homography": "homography", "fundamental": "fundamental matrix"}
 
@@ -81,25 +78,21 @@ def main(arguments: MatchArguments) -> None:
     if kinds not in (["file", "file"], ["folder"]):
         given = " and ".join(f"a {kind}" for kind in kinds) or "nothing"
         raise InputError(f"give two images, or one folder of images, not {given}.")
-    from sdgmnet.features.collection import DescribeOptions, MatchOptions
-
-    options = MatchOptions(arguments.mutual, arguments.ratio, arguments.verify, arguments.tolerance)
-    size = LONGEST_SIDE if arguments.size is None else arguments.size
-    describing = DescribeOptions(arguments.keypoints, arguments.upright, arguments.as_stored, size)
-    if kinds == ["folder"]:
-        match_folder(arguments, options)
-    else:
-        match_two(arguments, describing, options)
+    require_form(arguments.descriptor or ALIAS)
+    (match_folder if kinds == ["folder"] else match_two)(arguments)
 
 
-def match_two(arguments: MatchArguments, describing: "DescribeOptions", options: "MatchOptions") -> None:
-    from sdgmnet.features.collection import describe_file
-    from sdgmnet.features.draw import draw_matches
-
+def match_two(arguments: MatchArguments) -> None:
     if arguments.pairs or arguments.features:
         raise InputError("--pairs and --features apply to a folder of images.")
     if arguments.out is not None and arguments.out.suffix.lower() != ".png":
         raise InputError(f"{arguments.out}: the matches of two images are drawn: give a name that ends in .png.")
+    from sdgmnet.features.collection import DescribeOptions, MatchOptions, describe_file
+    from sdgmnet.features.draw import draw_matches
+
+    options = MatchOptions(arguments.mutual, arguments.ratio, arguments.verify, arguments.tolerance)
+    size = LONGEST_SIDE if arguments.size is None else arguments.size
+    describing = DescribeOptions(arguments.keypoints, arguments.upright, arguments.as_stored, size)
     timer = StageTimer()
     with timer("loading the descriptor"):
         descriptor = load_descriptor(arguments.descriptor or ALIAS)
@@ -135,9 +128,7 @@ def match_two(arguments: MatchArguments, describing: "DescribeOptions", options:
         print(f"The matches are drawn in {arguments.out}.")
 
 
-def match_folder(arguments: MatchArguments, options: "MatchOptions") -> None:
-    from sdgmnet.features.collection import complete_features, find_images, match_pairs, require_distinct_names
-
+def match_folder(arguments: MatchArguments) -> None:
     if arguments.json:
         raise InputError("--json applies to two images.")
     if arguments.out is None or arguments.out.suffix.lower() not in (".h5", ".hdf5"):
@@ -145,13 +136,22 @@ def match_folder(arguments: MatchArguments, options: "MatchOptions") -> None:
     features = arguments.features or arguments.out.with_name("features.h5")
     if features.resolve() == arguments.out.resolve():
         raise InputError(f"{arguments.out} cannot hold both features and matches: choose another -o or --features.")
+    from sdgmnet.features.collection import (
+        MatchOptions,
+        complete_features,
+        find_images,
+        match_pairs,
+        require_distinct_names,
+    )
+
+    options = MatchOptions(arguments.mutual, arguments.ratio, arguments.verify, arguments.tolerance)
     images = find_images(arguments.images)
     pairs = list(combinations(images, 2)) if arguments.pairs is None else read_pairs(arguments.pairs, set(images))
     require_distinct_names(pairs)
     in_pairs = {name for pair in pairs for name in pair}
     needed = {name: path for name, path in images.items() if name in in_pairs}
     descriptor = load_descriptor(arguments.descriptor or ALIAS)
-    given = {
+    given: dict[str, Any] = {
         "limit": arguments.keypoints,
         "upright": arguments.upright,
         "as_stored": arguments.as_stored,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from sdgmnet.descriptors import accepted_forms
+from sdgmnet.descriptors import accepted_forms, require_form
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import find_photos, plain_name
 from sdgmnet.features.pairs import read_pairs
@@ -70,12 +70,6 @@ class ReconstructArguments:
 
 
 def main(arguments: ReconstructArguments) -> None:
-    from sdgmnet.engine import use_threads
-    from sdgmnet.sfm.feature_sources import ReconstructOptions, descriptor_source
-    from sdgmnet.sfm.fusion import densify
-    from sdgmnet.sfm.reconstruct import Photos, reconstruct, summarise
-    from sdgmnet.sfm.viewer import draw_model
-
     require_options(arguments, keypoints=1, size=64, dense_size=64, neighbours=1, threads=1)
     require_pycolmap()
     if not arguments.photos.is_dir():
@@ -87,6 +81,13 @@ def main(arguments: ReconstructArguments) -> None:
         raise InputError(
             f"{arguments.photos} contains no photos (JPEG, PNG, TIFF, WebP, BMP), nor do its sub-folders: give another folder."
         )
+    require_form(arguments.descriptor)
+    from sdgmnet.engine import use_threads
+    from sdgmnet.sfm.feature_sources import ReconstructOptions, descriptor_source
+    from sdgmnet.sfm.fusion import densify
+    from sdgmnet.sfm.reconstruct import Photos, reconstruct, summarise
+    from sdgmnet.sfm.viewer import draw_model
+
     workspace, photos = Workspace(arguments.out), Photos(arguments.photos, names)
     pairs = select_pairs(arguments, names)
     options = ReconstructOptions(

@@ -146,8 +146,8 @@ def as_gray(image: "Image") -> np.ndarray:
     """(H, W) uint8 of a file, an array (RGB) or a tensor."""
     if isinstance(image, (str, PathLike)):
         return read_gray(Path(image))
-    is_tensor = not isinstance(image, np.ndarray) and hasattr(image, "detach")
-    array = image.detach().cpu().numpy() if is_tensor else np.asarray(image)
+    is_tensor = not isinstance(image, np.ndarray) and hasattr(image, "detach")  # without loading torch
+    array: np.ndarray = image.detach().cpu().numpy() if is_tensor else np.asarray(image)  # type: ignore[union-attr]
     if is_tensor and array.ndim == 4 and len(array) == 1:
         array = array[0]
     if is_tensor and array.ndim == 3:

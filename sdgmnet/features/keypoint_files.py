@@ -50,7 +50,7 @@ def _read_text(path: Path) -> dict[str, np.ndarray]:
             f"{path} is not a table of numbers: give one keypoint per line, x y sigma [angle [response]]."
         ) from error
     if not table.size:
-        table = np.zeros((0, len(COLUMNS)))
+        raise InputError(f"{path} holds no keypoints: give one per line, x y sigma [angle [response]].")
     if not 3 <= table.shape[1] <= len(COLUMNS):
         raise InputError(f"{path} has {table.shape[1]} columns: a keypoint is x y sigma [angle [response]].")
     return {"keypoints": table[:, :2], **{COLUMNS[k]: table[:, k] for k in range(2, table.shape[1])}}

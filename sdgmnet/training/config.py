@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 from typing_extensions import Doc
 
 from sdgmnet.data.sources import accepted
-from sdgmnet.errors import InputError
+from sdgmnet.errors import InputError, suggestion
 from sdgmnet.options import Option
 from sdgmnet.registry import (
     ENCODERS,
@@ -139,7 +139,8 @@ class TrainConfig:
                 holds, rule = RULES[name]
                 _require(holds(value), name, rule, value)
         names = f"must be one of {', '.join(LOSSES)}, pml:NAME or FILE.py:NAME"
-        _require(is_loss_name(self.loss), "loss", names, self.loss)
+        if not is_loss_name(self.loss):
+            raise InputError(f"--loss {names}, not {self.loss!r}{suggestion(self.loss, LOSSES)}")
         options = parse_options(self.loss_options)
         if options and self.loss in LOSSES:  # code from elsewhere is not run to check a configuration
             from sdgmnet.loss.registry import loss_by_name

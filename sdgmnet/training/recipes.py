@@ -8,7 +8,7 @@ comparison. No recipe of a method says how many iterations: schedules stretch to
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, get_args
 
-from sdgmnet.errors import InputError
+from sdgmnet.errors import InputError, suggestion
 from sdgmnet.training.config import TrainConfig
 
 Preset = Literal["native", "sdgm"]
@@ -152,7 +152,7 @@ RECIPES = {
 
 def settings_of(name: str, preset: str = "native") -> TrainConfig:
     if name not in RECIPES:
-        raise InputError(f"--recipe must be one of {', '.join(RECIPES)}, not {name!r}.")
+        raise InputError(f"--recipe must be one of {', '.join(RECIPES)}, not {name!r}{suggestion(name, RECIPES)}")
     if preset not in get_args(Preset):
         raise InputError(f"--preset must be one of {', '.join(get_args(Preset))}, not {preset!r}.")
     recipe = RECIPES[name]

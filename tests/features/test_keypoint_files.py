@@ -66,3 +66,9 @@ def test_bad_npz_files_are_named(tmp_path: Path, content: Any) -> None:
         np.savez(path, **content)
     with pytest.raises(InputError, match="bad.npz"):
         read_keypoints(path, "")
+
+
+def test_a_text_file_without_keypoints_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "none.txt").write_text("# x y sigma\n\n")
+    with pytest.raises(InputError, match=r"none\.txt holds no keypoints"):
+        read_keypoints(tmp_path / "none.txt", "a.jpg")

@@ -1,5 +1,6 @@
 """Matching against a brute-force search in float64."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -90,3 +91,11 @@ def test_invalid_numbers_are_refused(bad: float) -> None:
 def test_bad_input_is_refused(second: np.ndarray, options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         match(unit_rows(5, 16, 1), second, **options)
+
+
+def test_matches_and_features_print_as_a_summary() -> None:
+    first, second = some_features(20), some_features(20)
+    found = match(first, second)
+    assert repr(found) == "Matches(20 pairs, distance 0.00 to 0.00, median 0.00, median ratio 0.00)"
+    assert repr(match(first.descriptors[:0], second.descriptors)) == "Matches(no pairs)"
+    assert re.fullmatch(r"Features\(20 keypoints, 128 dimensions, image of \d+ x \d+ pixels\)", repr(first))
