@@ -236,7 +236,7 @@ def read_values(words: Sequence[str], known: Sequence[Parameter], program: str) 
             given[one.path] = is_on
         elif one.many:
             texts = [attached] if attached is not None else list(take_values(waiting))
-            given[one.path] = given.get(one.path, ()) + tuple(convert(text, one) for text in texts)
+            given[one.path] = tuple(convert(text, one) for text in texts)
         else:
             if attached is None and (not waiting or is_option(waiting[0]) or waiting[0] == "--"):
                 raise InputError(f"{name} needs a value: {one.spelling}.")

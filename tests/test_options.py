@@ -53,7 +53,8 @@ def test_defaults_and_every_kind_of_value() -> None:
     )
     assert given == Example((Path("a"), Path("b")), Path("x"), 7, "each", False, True, Inner((), -2.0))
     assert read("-o", "x", "--keypoints", "none").keypoints is None
-    assert read("-o", "x", "--data", "a", "b", "--json", "--data=c").inner.data == ("a", "b", "c")
+    assert read("-o", "x", "--data", "a", "b", "--json").inner.data == ("a", "b")
+    assert read("-o", "x", "--data", "a", "b", "--data=c").inner.data == ("c",)  # the last one counts
     assert read("-o", "x", "--data", "a", "--", "-b").images == (Path("-b"),)
 
 

@@ -320,8 +320,8 @@ class DemoArguments:
 
 
 def demo(arguments: DemoArguments) -> None:
-    with progress_bars():
-        sets = [patchset.save(arguments.out / patchset.name) for patchset in read_demo()]
+    with progress_bars() as on_progress:
+        sets = [patchset.save(arguments.out / patchset.name) for patchset in read_demo(on_progress)]
     print_table(*summary_table(sets))
 
 

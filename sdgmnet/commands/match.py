@@ -15,7 +15,7 @@ from sdgmnet.features.pairs import read_pairs, write_pairs
 from sdgmnet.features.verify import Model, verify
 from sdgmnet.options import Flag, Option, OptionalOut, Positional, require_options
 from sdgmnet.pretrained import ALIAS
-from sdgmnet.report import print_table, progress_bars, track
+from sdgmnet.report import OnProgress, print_table, progress_bars
 
 MODEL = {"homography": "homography", "fundamental": "fundamental matrix"}
 
@@ -87,6 +87,24 @@ def match_two(arguments: MatchArguments) -> None:
         raise InputError("--pairs and --features apply to a folder of images.")
     if arguments.out is not None and arguments.out.suffix.lower() != ".png":
         raise InputError(f"{arguments.out}: the matches of two images are drawn: give a name that ends in .png.")
+    with progress_bars() as on_progress:
+        result = draw_two(arguments, on_progress)
+    if arguments.json:
+        print(json.dumps(result, indent=2))
+        return
+    print_table(["what", "count"], [[what, str(count)] for what, count in result["counts"].items()])
+    print_table(["stage", "seconds"], [[name, f"{seconds:.3f}"] for name, seconds in result["seconds"].items()])
+    if arguments.out is not None:
+        print(f"The matches are drawn in {arguments.out}.")
+
+
+def draw_two(arguments: MatchArguments, on_progress: OnProgress) -> dict[str, Any]:
+    """Match two images and draw the matches; returns counts, the matrix of --verify, and the seconds of each stage."""
+
+    def finished(steps: int) -> None:
+        on_progress("matching two images", steps, 5)
+
+    finished(0)
     from sdgmnet.features.collection import DescribeOptions, MatchOptions, describe_file
     from sdgmnet.features.draw import draw_matches
 
@@ -96,11 +114,13 @@ def match_two(arguments: MatchArguments) -> None:
     timer = StageTimer()
     with timer("loading the descriptor"):
         descriptor = load_descriptor(arguments.descriptor or ALIAS)
-    with progress_bars() as on_progress:
-        images = track(arguments.images, "describing", on_progress)
-        first, second = (describe_file(path, descriptor, describing, timer=timer) for path in images)
-        with timer("matching"):
-            matches = match(first, second, mutual=options.mutual, ratio=options.ratio)
+    finished(1)
+    first = describe_file(arguments.images[0], descriptor, describing, timer=timer)
+    finished(2)
+    second = describe_file(arguments.images[1], descriptor, describing, timer=timer)
+    finished(3)
+    with timer("matching"):
+        matches = match(first, second, mutual=options.mutual, ratio=options.ratio)
     with timer("verifying"):
         verified = verify(first, second, matches, options.verify, options.tolerance)
     counts = {
@@ -113,19 +133,15 @@ def match_two(arguments: MatchArguments) -> None:
     if options.verify != "none":
         counts[f"of these, one {MODEL[options.verify]} explains"] = int(verified.inlier.sum())
         title += f", {int(verified.inlier.sum())} explained by one {MODEL[options.verify]}"
+    finished(4)
     if arguments.out is not None:
         with timer("drawing"):
             a, b = (read_color(path, exif_orientation=not describing.as_stored) for path in arguments.images)
             xy = first.keypoints.xy[matches.pairs[:, 0]], second.keypoints.xy[matches.pairs[:, 1]]
             draw_matches((a, b), xy, verified.inlier, arguments.out, title, show_outliers=arguments.outliers)
-    if arguments.json:
-        matrix = None if verified.matrix is None else verified.matrix.tolist()
-        print(json.dumps({"counts": counts, "matrix": matrix, "seconds": timer.seconds}, indent=2))
-        return
-    print_table(["what", "count"], [[what, str(count)] for what, count in counts.items()])
-    print_table(["stage", "seconds"], [[name, f"{seconds:.3f}"] for name, seconds in timer.seconds.items()])
-    if arguments.out is not None:
-        print(f"The matches are drawn in {arguments.out}.")
+    finished(5)
+    matrix = None if verified.matrix is None else verified.matrix.tolist()
+    return {"counts": counts, "matrix": matrix, "seconds": timer.seconds}
 
 
 def match_folder(arguments: MatchArguments) -> None:

@@ -26,7 +26,7 @@ class Source(NamedTuple):
 
 
 SOURCES = {
-    DEMO: Source(lambda word: word == DEMO, lambda word, on_progress: read_demo()),
+    DEMO: Source(lambda word: word == DEMO, lambda word, on_progress: read_demo(on_progress)),
     "a PatchSet (set.json)": Source(is_patchset, lambda folder, on_progress: [PatchSet.open(folder)]),
     "a PhotoTour folder (info.txt, patches0000.bmp)": Source(
         is_phototour, lambda folder, on_progress: [read_phototour(folder, on_progress=on_progress)]

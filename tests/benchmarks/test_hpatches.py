@@ -214,7 +214,7 @@ def test_bad_input(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("sift --root ROOT --tasks gone", "gone"),
         ("sift sift --root ROOT", "'sift'"),
         ("--root ROOT", "at least one descriptor"),
-        ("sift --root ROOT --pairs 1", "--pairs"),
+        ("sift --root ROOT --pairs 1", "pairs must be at least 5"),
         ("sift --root ROOT --split b", "split b"),
     ):
         assert main(["evaluate", "hpatches", *words.replace("ROOT", str(root)).split()]) == 2

@@ -94,6 +94,6 @@ def test_damaged_sets_are_an_error_and_not_left_out(root: Path) -> None:
 
 
 def test_the_demos_test_images_are_always_held_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "read_demo", lambda: (make_set("demo-train"), make_set("demo-test")))
+    monkeypatch.setattr(sources, "read_demo", lambda on_progress: (make_set("demo-train"), make_set("demo-test")))
     opened = open_sources(["demo", str(root / "a")])
     assert names(opened.train) == ["demo-train", "alpha"] and names(opened.test) == ["demo-test"]

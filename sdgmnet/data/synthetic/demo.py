@@ -13,6 +13,7 @@ import numpy as np
 from sdgmnet.data.patchset import PatchSet, PatchTable, random_test_pairs
 from sdgmnet.data.synthetic.views import Viewing, patches_of_views
 from sdgmnet.errors import InputError
+from sdgmnet.report import OnProgress, no_progress, track
 
 TRAIN_IMAGES = (
     "astronaut.png", "brick.png", "chelsea.png", "coffee.png", "grass.png", "hubble_deep_field.jpg", "ihc.png",
@@ -23,15 +24,17 @@ VIEWING = Viewing()
 TEST_PAIRS = 5000
 
 
-def read_demo() -> tuple[PatchSet, PatchSet]:
+def read_demo(on_progress: OnProgress = no_progress) -> tuple[PatchSet, PatchSet]:
     """The training and the test set, from disjoint images; the same arrays every time."""
-    train, test = build("demo-train", TRAIN_IMAGES), build("demo-test", TEST_IMAGES)
+    train, test = (
+        build(name, images, on_progress) for name, images in (("demo-train", TRAIN_IMAGES), ("demo-test", TEST_IMAGES))
+    )
     return train, test.with_test_pairs(random_test_pairs(test, TEST_PAIRS))
 
 
-def build(name: str, images: tuple[str, ...]) -> PatchSet:
+def build(name: str, images: tuple[str, ...], on_progress: OnProgress = no_progress) -> PatchSet:
     patches, table = [], PatchTable()
-    for number, image in enumerate(images):
+    for number, image in enumerate(track(images, f"cutting patches, {name}", on_progress)):
         seen = patches_of_views(read_image(image), np.random.default_rng([number, len(images)]), VIEWING)
         patches.append(seen.patches)
         table.add(seen.point, seen.keypoints, image=number, view=seen.view)
