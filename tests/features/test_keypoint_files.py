@@ -23,8 +23,6 @@ def test_text_npz_and_h5_give_the_same(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found.response, 1)
     with pytest.raises(InputError, match="points.h5 has no keypoints of b.jpg"):
         read_keypoints(tmp_path / "points.h5", "b.jpg")
-    (tmp_path / "points.txt").write_text("# nothing here\n")
-    assert len(read_keypoints(tmp_path / "points.txt", "").xy) == 0
 
 
 @pytest.mark.parametrize(
