@@ -3,6 +3,7 @@
     python tests/equivalence.py record before.json          # in a checkout of one version
     python tests/equivalence.py record after.json           # in a checkout of the other, on the same machine
     python tests/equivalence.py compare before.json after.json
+    python tests/equivalence.py speed                       # alternately in both checkouts, several times
 
 It uses only names that both versions have: `sdgmnet.SDGMLoss`, `sdgmnet.loss.LOSSES`, `SDGMNet`, `describe`, `match` and the
 commands. Bits depend on the processor and the libraries, so both records must come from one machine. Photos and sequences are
@@ -17,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +222,30 @@ def record(path: Path) -> None:
     path.write_text(json.dumps(found, indent=1) + "\n")
 
 
+def speed() -> dict[str, float]:
+    """Best seconds: describing 2048 patches, the loss with gradients at N = 1024, matching 8000 x 8000."""
+    import sdgmnet
+
+    def best(repeats: int, work: Callable[[], Any]) -> float:
+        work()
+        began = [time.perf_counter()]
+        for _ in range(repeats):
+            work()
+            began.append(time.perf_counter())
+        return min(after - before for before, after in pairwise(began))
+
+    patches = np.random.default_rng(0).integers(0, 256, (2048, 64, 64), dtype=np.uint8)
+    encoder, loss = sdgmnet.SDGMNet.from_pretrained(), sdgmnet.SDGMLoss()
+    rows = torch.nn.functional.normalize(torch.randn(8000, 128, generator=torch.Generator().manual_seed(0)), dim=1)
+    anchor, positive = rows[:1024].clone().requires_grad_(), rows[:1024].flip(1).requires_grad_()
+    descriptors = rows.numpy()
+    return {
+        "describe_patches": best(8, lambda: sdgmnet.describe_patches(encoder, patches)),
+        "loss": best(30, lambda: loss(anchor, positive, progress=1.0).backward()),
+        "match": best(6, lambda: sdgmnet.match(descriptors, descriptors[::-1].copy())),
+    }
+
+
 def leaves(content: Any, place: str = "") -> dict[str, Any]:
     if isinstance(content, dict):
         return {key: value for name, one in content.items() for key, value in leaves(one, f"{place}/{name}").items()}
@@ -237,5 +264,7 @@ def compare(before: Path, after: Path) -> int:
 if __name__ == "__main__":
     if sys.argv[1] == "record":
         record(Path(sys.argv[2]))
+    elif sys.argv[1] == "speed":
+        print(json.dumps(speed()))
     else:
         sys.exit(compare(Path(sys.argv[2]), Path(sys.argv[3])))

@@ -53,8 +53,8 @@ def extended(tmp_path_factory: pytest.TempPathFactory, blobs: PatchSet) -> tuple
     np.save(place / "toyset/toy.npy", blobs.patches[:30])
     environment = {**os.environ, "PYTHONPATH": str(place), "OMP_NUM_THREADS": "1", "COLUMNS": "400"}
 
-    def run(*words: object) -> str:
-        command = [sys.executable, "-m", "sdgmnet", *map(str, words)]
+    def run(*words: object, module: str = "sdgmnet") -> str:
+        command = [sys.executable, "-m", module, *map(str, words)]
         done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -82,6 +82,18 @@ def test_loss_encoder_and_data_set_are_trained_with(extended: tuple[Run, Path]) 
     assert config["data"] == [str(place / "toyset")]
     results = run("evaluate", "phototour", "run", "toydescriptor", "--data", "blobs", "--json")
     assert [line["label"] for line in json.loads(results)["lines"]] == ["run", "toydescriptor"]
+
+
+def test_the_tests_of_all_losses_and_the_reference_cover_the_additions(extended: tuple[Run, Path]) -> None:
+    run, place = extended
+    for name in ("tests", "reproduce", "bench", "pyproject.toml"):
+        (place / name).symlink_to(REPOSITORY / name)
+    shutil.copytree(REPOSITORY / "docs", place / "docs", ignore=shutil.ignore_patterns("*.png", "*.jpg"))
+    said = run("-q", "-p", "no:cacheprovider", "tests/loss/test_baselines.py", "-k", "toyloss", module="pytest")
+    assert " passed" in said
+    print_reference = place / "print_reference.py"
+    print_reference.write_text("from docs.make_reference import command_line\nprint(command_line())\n")
+    assert "### sdgmnet evaluate toybench" in run(module="print_reference")
 
 
 def test_descriptor_and_benchmark_are_evaluated(extended: tuple[Run, Path]) -> None:

@@ -85,7 +85,7 @@ def _open(word: str, on_progress: OnProgress) -> list[PatchSet]:
     words = [word]
     if _source_of(word) is None:
         if not Path(word).is_dir():
-            raise InputError(f"--data {word}: there is no such folder; give {accepted()}.")
+            raise InputError(f"{word}: there is no such folder; give {accepted()}.")
         words = sorted(entry.path for entry in os.scandir(word) if entry.is_dir())
     sources = [(one, source) for one in words if (source := _source_of(one)) is not None]
     if not sources:
