@@ -80,6 +80,7 @@ def undisturbed(folder: str) -> int:
     return main([*TRAIN, "-o", "whole"])
 
 
+@pytest.mark.slow
 def test_a_killed_rank_is_started_again_and_training_goes_on(folder: Path) -> None:
     assert run_ranks(2, undisturbed, str(folder)) == [0, 0]
     disturbed = torchrun(folder, *TRAIN, "-o", "parts", restarts=1)

@@ -20,13 +20,15 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 @pytest.fixture(params=["x86-64", "haswell"])
-def older_processor(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same source for processors with shorter vectors."""
+def older_processor(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same source for processors with shorter vectors, compiled once for all tests."""
     flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     if platform.machine() != "x86_64" or (request.param == "haswell" and not (" avx2 " in flags and " fma " in flags)):
         pytest.skip(f"this machine cannot run code for {request.param}")
     monkeypatch.setattr(build, "FLAGS", tuple(flag.replace("native", request.param) for flag in build.FLAGS))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp().parent / "older_processors"))
     loaded = build._open(build.build())
     monkeypatch.setattr(trunk, "library", lambda: loaded)
     assert loaded.sdgmnet_lanes() == {"x86-64": 4, "haswell": 8}[request.param]

@@ -9,6 +9,12 @@ from sdgmnet.native import build
 needs_compiler = pytest.mark.skipif(build.compiler() is None, reason="needs a C++ compiler")
 
 
+@pytest.fixture(autouse=True)
+def _quick_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compiled here is not timed."""
+    monkeypatch.setattr(build, "FLAGS", tuple(flag.replace("-O3", "-O0") for flag in build.FLAGS))
+
+
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

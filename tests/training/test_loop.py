@@ -162,14 +162,14 @@ def test_kill_9_then_resume_gives_the_same_bits(config: TrainConfig, tmp_path: P
     """A real process, really killed in the middle of a step, somewhere after its second checkpoint."""
     command = [
         sys.executable, "-m", "sdgmnet", "train", "--data", *config.data, "--holdout", *config.holdout,
-        "--iterations", "60", "--batch-size", "8", "--seed", "3", "--threads", "1", "--evaluations", "3",
+        "--iterations", "25", "--batch-size", "8", "--seed", "3", "--threads", "1", "--evaluations", "3",
         "--evaluation-pairs", "60", "--checkpoint-every", "5",
     ]  # fmt: skip
     whole = subprocess.run([*command, "-o", str(tmp_path / "whole")], capture_output=True, text=True, check=False)
     assert whole.returncode == 0, whole.stderr
     process = subprocess.Popen([*command, "-o", str(tmp_path / "parts")], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while not (tmp_path / "parts/checkpoints/checkpoint-000000015.pt").exists():
+    while not (tmp_path / "parts/checkpoints/checkpoint-000000010.pt").exists():
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)
     time.sleep(0.1)

@@ -118,9 +118,12 @@ def test_every_method_trains(name: str, preset: str, blobs: PatchSet, other_blob
     assert saved.engine == choose_engine("auto", ENCODERS[config.encoder]())
 
 
-def test_what_is_typed_goes_before_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "run"
-    words = ["train", "-o", str(out), "--recipe", "photos", "--iterations", "1", "--batch-size", "4", "--data", "demo"]
+def test_what_is_typed_goes_before_the_recipe(
+    tmp_path: Path, blobs: PatchSet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, data = tmp_path / "run", str(tmp_path / "set")
+    blobs.save(data)
+    words = ["train", "-o", str(out), "--recipe", "photos", "--iterations", "1", "--batch-size", "4", "--data", data]
     assert main([*words, "--evaluation-pairs", "20"]) == 0
     config, recipe = TrainConfig.load(out / "config.json"), settings_of("photos")
     assert (config.iterations, config.batch_size) == (1, 4)
