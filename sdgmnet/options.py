@@ -20,6 +20,7 @@ import dataclasses
 import inspect
 import re
 import shutil
+import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
@@ -47,7 +48,7 @@ class Option(NamedTuple):
     name: str = ""  # of the option, if the field cannot have it
     positional: bool = False
     one_way: bool = False  # a flag without --no-FLAG
-    former: tuple[str, ...] = ()  # earlier names, refused with the present one
+    former: tuple[str, ...] = ()  # earlier names, accepted with a remark and not in the help
     hint: str = ""  # what to do about an invalid value
 
 
@@ -194,22 +195,21 @@ def split_word(word: str) -> tuple[str, str | None]:
 
 def named(known: Sequence[Parameter]) -> dict[str, tuple[Parameter, bool]]:
     """Every accepted name -> its option, and False for --no-FLAG."""
-    found = {name: (one, True) for one in known for name in one.names}
+    found = {name: (one, True) for one in known for name in (*one.names, *one.option.former)}
     for one in known:
         if one.kind is bool and not one.option.one_way:
-            found |= {f"--no-{name[2:]}": (one, False) for name in one.names if name.startswith("--")}
+            names = (*one.names, *one.option.former)
+            found |= {f"--no-{name[2:]}": (one, False) for name in names if name.startswith("--")}
     return found
 
 
 def require_known_names(words: Sequence[str], known: Sequence[Parameter], program: str) -> None:
     """InputError for an option that does not exist, with the one that is spelt nearly like it."""
-    names, former = named(known), {name: one for one in known for name in one.option.former}
+    names = named(known)
     for word in words[: words.index("--") if "--" in words else None]:
         name, _ = split_word(word)
         if not is_option(word) or name in names:
             continue
-        if name in former:
-            raise InputError(f"{name} is now called {former[name].name}: write {former[name].spelling}.")
         near = [one for one in names if one.startswith(name)] or get_close_matches(name, names, 1)
         advice = f"did you mean {' or '.join(near)}?" if near else f"{program} --help lists all options."
         raise InputError(f"{name} is not an option of {program}; {advice}")
@@ -230,6 +230,8 @@ def read_values(words: Sequence[str], known: Sequence[Parameter], program: str) 
             continue
         name, attached = split_word(word)
         one, is_on = names[name]
+        if not any(name in (present, f"--no-{present[2:]}") for present in one.names):
+            print(f"sdgmnet: {name} is now called {one.name}.", file=sys.stderr)
         if one.kind is bool:
             if attached is not None:
                 raise InputError(f"{name} takes no value: write {one.spelling.replace(', ', ' or ')}.")

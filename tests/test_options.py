@@ -64,7 +64,6 @@ def test_defaults_and_every_kind_of_value() -> None:
         (["-o", "x", "--keypiont", "5"], "--keypiont is not an option of program; did you mean --keypoints?"),
         (["-o", "x", "--key", "5"], "did you mean --keypoints?"),
         (["-o", "x", "--zzz"], "--zzz is not an option of program; program --help lists all options."),
-        (["-o", "x", "--limit", "5"], "--limit is now called --keypoints: write --keypoints N."),
         (
             ["-o", "x", "--keypoints", "many"],
             "--keypoints must be a whole number or none, not 'many'. A file is given by",
@@ -83,6 +82,13 @@ def test_wrong_words_are_one_sentence(words: list[str], said: str) -> None:
     with pytest.raises(InputError) as caught:
         read(*words)
     assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_an_earlier_name_is_accepted_with_a_remark(capsys: pytest.CaptureFixture[str]) -> None:
+    assert read("-o", "x", "--limit", "5").keypoints == 5
+    assert capsys.readouterr().err == "sdgmnet: --limit is now called --keypoints.\n"
+    assert read("-o", "x", "--keypoints", "5", "--no-mutual").keypoints == 5
+    assert capsys.readouterr().err == ""
 
 
 def test_single_positional_arguments() -> None:

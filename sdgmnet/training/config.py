@@ -85,7 +85,7 @@ class TrainConfig:
     """What is sampled equally often: points, or scenes, however many points they have."""
     views: float = 0.5
     """Share of batches, 0 to 1, that use a scene's synthetic views (data views), if it also has patches of photos."""
-    carried: Annotated[bool, Option(name="reprojected", former=("--carried", "--no-carried"))] = True
+    carried: Annotated[bool, Option(name="reprojected", former=("--carried",))] = True
     """Also train on patches at reprojected locations, where no keypoint was detected (see data photos --reprojected)."""
     loss: Annotated[
         str,
