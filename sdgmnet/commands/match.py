@@ -17,6 +17,7 @@ from sdgmnet.options import Flag, Option, OptionalOut, Positional, require_optio
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import OnProgress, print_table, progress_bars
 
+DRAWN = (".png", ".jpg", ".pdf")  # what the matches of two images are drawn as
 MODEL = {"homography": "homography", "fundamental": "fundamental matrix"}
 
 
@@ -37,7 +38,7 @@ class MatchArguments:
     images: Positional[tuple[Path, ...]]
     """Two images, or a folder of images."""
     out: OptionalOut = None
-    """For two images: image of the matches (.png); default: none. For a folder: h5 file of the matches."""
+    """For two images: image of the matches (.png, .jpg, .pdf); default: none. For a folder: h5 file of the matches."""
     mutual: bool = True
     """Keep only mutual nearest neighbours."""
     ratio: float | None = None
@@ -85,8 +86,10 @@ def main(arguments: MatchArguments) -> None:
 def match_two(arguments: MatchArguments) -> None:
     if arguments.pairs or arguments.features:
         raise InputError("--pairs and --features apply to a folder of images.")
-    if arguments.out is not None and arguments.out.suffix.lower() != ".png":
-        raise InputError(f"{arguments.out}: the matches of two images are drawn: give a name that ends in .png.")
+    if arguments.out is not None and arguments.out.suffix.lower() not in DRAWN:
+        raise InputError(
+            f"{arguments.out}: the matches of two images are drawn: give a name that ends in {' or '.join(DRAWN)}."
+        )
     with progress_bars() as on_progress:
         result = draw_two(arguments, on_progress)
     if arguments.json:

@@ -65,7 +65,7 @@ def draw_matches(
         0.5, 1 - margin / 2 / (height + margin), title, ha="center", va="center", fontsize=size, parse_math=False
     )
     with new_file(path) as part:
-        figure.savefig(part, format="png", dpi=DPI, facecolor="white")
+        figure.savefig(part, format=Path(path).suffix[1:].lower(), dpi=DPI, facecolor="white")
 
 
 def fitting_scales(sizes: list[tuple[int, int]]) -> list[float]:

@@ -66,8 +66,8 @@ def test_matches_are_those_of_python(turned: list[Path], words: list[str], capsy
 def test_flat_images_and_odd_names_are_drawn(name: str, tmp_path: Path) -> None:
     pixels = np.full((50, 70), 99, np.uint8) if name == "flat.png" else noise_image(160, 120)
     path = write_image(tmp_path / name, pixels)
-    assert run("match", path, path, "-o", tmp_path / "m.png", "--verify", "fundamental", *ROOTSIFT) == 0
-    assert (tmp_path / "m.png").exists()
+    assert run("match", path, path, "-o", tmp_path / "m.jpg", "--verify", "fundamental", *ROOTSIFT) == 0
+    assert (tmp_path / "m.jpg").exists()
 
 
 def test_a_folder_gives_hlocs_two_files(folder: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -177,7 +177,7 @@ def test_outdated_matches_are_refused_and_features_never_replaced(
     [
         ("{tmp}/a.png", "one folder"),
         ("{tmp}/a.png {tmp}/none.png", "none.png does not exist"),
-        ("{tmp}/a.png {tmp}/b.png -o {tmp}/m.jpg", ".png"),
+        ("{tmp}/a.png {tmp}/b.png -o {tmp}/m.txt", ".png"),
         ("{tmp}/a.png {tmp}/text.jpg", "text.jpg is not a supported image"),
         ("{tmp}/a.png {tmp}/b.png --ratio 2", "ratio"),
         ("{tmp}/a.png {tmp}/b.png --tolerance 0 --verify homography", "tolerance must be"),
