@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow trust lint docs fuzz soak wheel-test clean
+.PHONY: demo test test-slow trust lint docs fuzz sanitize soak wheel-test clean
 
 demo: $(READY)
 	$(BIN)/sdgmnet demo -o demo
@@ -38,6 +38,10 @@ fuzz: $(READY)
 
 soak: $(READY)
 	$(BIN)/python -m tests.trust.soak --minutes 20
+
+# The C++ built with AddressSanitizer and UndefinedBehaviorSanitizer, in a cache of its own, under its tests and more fuzzing.
+sanitize: $(READY)
+	sh tests/native/sanitize.sh $(BIN)/python
 
 # The built wheel in a clean environment, outside the repository.
 wheel-test: $(READY)

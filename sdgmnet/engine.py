@@ -31,6 +31,8 @@ class ChunkSizes(NamedTuple):
     cuda: int | None
 
 
+RANGE_TOLERANCE = 1e-3  # of float patches, for rounding
+
 # The native engine uses the cache by itself; with gradients, fewer calls keep its threads busier.
 INFERENCE = ChunkSizes(eager=64, native=512, native_l2net=128, cuda=4096)
 TRAINING = ChunkSizes(eager=64, native=1024, native_l2net=None, cuda=None)
@@ -149,6 +151,7 @@ def _compute_chunks(
                 chunk = torch.from_numpy(
                     np.array(chunk, np.uint8 if chunk.dtype == np.uint8 else np.float32, order="C")
                 )
+            _check_range(chunk, start)
             target[start : start + size] = compute(prepare(chunk.to(device), encoder.patch_size))
 
 
@@ -165,6 +168,11 @@ def _evaluation_mode(encoder: Encoder) -> Iterator[None]:
 
 def _check(encoder: Encoder, patches: np.ndarray | Tensor) -> np.ndarray | Tensor:
     """The patches as (N, S, S), or InputError."""
+    if not isinstance(encoder, Encoder):
+        raise InputError(
+            f"the first argument must be an encoder, such as SDGMNet.from_pretrained(), not a {type(encoder).__name__}: "
+            "describe_patches(encoder, patches)."
+        )
     patches = patches if isinstance(patches, Tensor) else np.asarray(patches)
     patches = patches[:, 0] if patches.ndim == 4 and patches.shape[1] == 1 else patches
     sides = (encoder.patch_size, 2 * encoder.patch_size, 2 * encoder.patch_size + 1)
@@ -175,6 +183,22 @@ def _check(encoder: Encoder, patches: np.ndarray | Tensor) -> np.ndarray | Tenso
     if not floating and patches.dtype not in (torch.uint8, np.dtype(np.uint8)):
         raise InputError(f"patches must be uint8 or floats in [0, 1], not {patches.dtype}.")
     return patches
+
+
+def _check_range(patches: Tensor, start: int) -> None:
+    """InputError unless float patches (B, S, S) are in [0, 1], within rounding; `start` is the number of the first."""
+    if patches.dtype == torch.uint8:
+        return
+    low, high = patches.flatten(1).aminmax(dim=1)
+    wrong = ((low >= -RANGE_TOLERANCE) & (high <= 1 + RANGE_TOLERANCE)).logical_not()  # also true for NaN
+    if wrong.any():
+        row = int(wrong.nonzero()[0])
+        found = f"values from {low[row].item():.4g} to {high[row].item():.4g}"
+        held = found if bool(torch.isfinite(patches[row]).all()) else "NaN or infinite values"
+        raise InputError(
+            f"patches of floats must lie in [0, 1]: patch {start + row} holds {held}; divide them by 255, clip them, or "
+            "give uint8."
+        )
 
 
 # Resampling

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -142,6 +143,16 @@ def test_other_shapes_are_refused_with_advice(kind: type[Encoder], shape: tuple[
     with pytest.raises(InputError, match="describe_patches") as caught:
         kind().eval()(torch.zeros(shape))
     assert "(B, 1, 32, 32)" in str(caught.value) and str(shape) in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [SDGMNet, L2Net, TFeat])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.bool])
+def test_other_types_are_refused_with_advice(kind: type[Encoder], dtype: torch.dtype) -> None:
+    encoder = kind().eval()
+    with pytest.raises(InputError, match=f"{dtype}.*255"):
+        encoder(torch.zeros(2, 1, 32, 32, dtype=dtype))
+    with pytest.raises(InputError, match="ndarray.*describe_patches"):
+        encoder(np.zeros((2, 1, 32, 32), dtype=np.float32))
 
 
 def test_training_with_one_patch_is_refused(encoder: SDGMNet, l2net: L2Net, patches: Tensor) -> None:

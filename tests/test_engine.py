@@ -1,8 +1,10 @@
 """One choice of engine and chunk size; patches -> descriptors, whatever their container, size and number; the one filter."""
 
+import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -168,6 +170,38 @@ def test_other_sizes_are_refused(shape: tuple[int, ...], encoder: SDGMNet) -> No
     with pytest.raises(InputError) as caught:
         describe_patches(encoder, np.zeros(shape, dtype=np.uint8))
     assert "32 x 32, 64 x 64 or 65 x 65" in str(caught.value) and str(shape) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (math.nan, "NaN"),
+        (math.inf, "NaN or infinite"),
+        (255.0, "from 0.* to 255"),
+        (-0.5, "from -0.5"),
+        (1.01, "to 1.01"),
+    ],
+)
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_floats_beyond_their_range_are_refused(
+    value: float, named: str, kind: Callable[..., Any], encoder: SDGMNet
+) -> None:
+    pixels = np.full((70, 32, 32), 0.5, dtype=np.float32)
+    pixels[66, 3, 4] = value
+    pixels[66, 0, 0] = min(0.0, value)
+    with pytest.raises(InputError, match=f"patch 66 .*{named}"):
+        describe_patches(encoder, kind(pixels), batch_size=64)
+    with pytest.raises(InputError, match=f"patch 66 .*{named}"):
+        feature_lengths(encoder, kind(pixels))
+    rounded = np.where(pixels > 0.4, 1 + 1e-4, -1e-4)  # a resampling filter's rounding
+    assert np.isfinite(describe_patches(encoder, kind(rounded))).all()
+
+
+def test_swapped_arguments_are_refused(encoder: SDGMNet) -> None:
+    with pytest.raises(InputError, match=r"not a ndarray: describe_patches\(encoder, patches\)"):
+        describe_patches(np.zeros((2, 32, 32), dtype=np.uint8), encoder)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="patches"):
+        describe_patches(encoder, encoder)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -6,7 +6,7 @@ compression. "hardnet", "hynet" and "cdfdesc" are those methods' own: quarter tu
 """
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import cv2
 import numpy as np
@@ -17,6 +17,8 @@ from torch import Tensor
 from sdgmnet.data.patchset import PATCH_SIDE
 from sdgmnet.engine import halve, resample_matrix
 from sdgmnet.registry import Augmentation
+
+Outside = Literal["zeros", "border"]
 
 OUTPUT_SIDE = PATCH_SIDE // 2
 CROP_TRIES = 10
@@ -111,10 +113,11 @@ def draw_geometry(rng: np.random.Generator, count: int, ranges: Ranges = PAPER) 
     return Geometry(turn, np.stack([top, left, height, width], axis=1))
 
 
-def turn_and_crop(pixels: Tensor, geometry: Geometry, outside: str = "zeros") -> Tensor:
+def turn_and_crop(pixels: Tensor, geometry: Geometry, outside: Outside = "zeros") -> Tensor:
     """Rotate about the centre (bilinear), crop, resample with antialiasing: (B, 64, 64) -> (B, 32, 32).
 
-    outside: beyond the patch, "zeros" is black, "border" repeats its border.
+    outside: beyond the patch, "zeros" is black, as PIL's rotate leaves it: a pixel whose source lies outside is 0, and inside
+    the border is repeated for interpolation. "border" repeats it outside too.
     """
     block = CACHE_BLOCK if pixels.device.type == "cpu" else max(1, len(pixels))
     out = pixels.new_empty(len(pixels), OUTPUT_SIDE, OUTPUT_SIDE)
@@ -123,13 +126,15 @@ def turn_and_crop(pixels: Tensor, geometry: Geometry, outside: str = "zeros") ->
     return out
 
 
-def _turn_and_crop(pixels: Tensor, geometry: Geometry, outside: str) -> Tensor:
+def _turn_and_crop(pixels: Tensor, geometry: Geometry, outside: Outside) -> Tensor:
     turn = torch.from_numpy(geometry.turn).to(pixels)[:, None, None]
     cos, sin = torch.cos(turn), torch.sin(turn)
     across = (torch.arange(PATCH_SIDE, device=pixels.device, dtype=pixels.dtype) * 2 + 1) / PATCH_SIDE - 1
     down = across[:, None]
     grid = torch.stack([cos * across - sin * down, sin * across + cos * down], dim=3)
-    turned = F.grid_sample(pixels[:, None], grid, mode="bilinear", padding_mode=outside, align_corners=False)[:, 0]
+    turned = F.grid_sample(pixels[:, None], grid, mode="bilinear", padding_mode="border", align_corners=False)[:, 0]
+    if outside == "zeros":
+        turned = turned * ((grid >= -1) & (grid < 1)).all(dim=3)
     top, left, height, width = torch.from_numpy(geometry.crop).to(pixels).unbind(1)
     return (
         resample_matrix(top, height, PATCH_SIDE, OUTPUT_SIDE)

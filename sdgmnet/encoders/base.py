@@ -64,10 +64,19 @@ class Encoder(nn.Module):
 
     def check_patches(self, patches: Tensor) -> None:
         side = self.patch_size
+        if not isinstance(patches, Tensor):
+            raise InputError(
+                f"an encoder takes a torch tensor, not a {type(patches).__name__}; describe_patches takes numpy arrays too."
+            )
         if patches.ndim != 4 or patches.shape[1:] != (1, side, side):
             raise InputError(
                 f"this encoder takes patches (B, 1, {side}, {side}) in [0, 1], "
                 f"not {tuple(patches.shape)}; describe_patches resamples 64 x 64 patches."
+            )
+        if not patches.is_floating_point():
+            raise InputError(
+                f"this encoder takes patches of floats in [0, 1], not {patches.dtype}: divide uint8 patches by 255, or use "
+                "describe_patches, which does."
             )
 
     @classmethod

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from sdgmnet.loss.checks import require
+from sdgmnet.loss.checks import require, require_progress
 from sdgmnet.loss.mining import nearest_distances
 from sdgmnet.loss.statistics import Float64State
 
@@ -36,6 +36,7 @@ class CDFLoss(Float64State):
         self.register_buffer("histogram", torch.zeros(bins, dtype=torch.float64))
 
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
+        require_progress(progress)
         found = nearest_distances(anchor, positive, "across", epsilon=2e-6)
         relative = found.positive - found.negative
         weight = self.weigh(relative.detach(), found.admissible).to(relative.dtype)

@@ -25,6 +25,13 @@ def require(loss: nn.Module, holds: bool, rule: str, value: object) -> None:
         raise InputError(f"{type(loss).__name__}: {rule}, not {value!r}.")
 
 
+def require_progress(progress: float) -> None:
+    if not 0 <= progress <= 1:
+        raise InputError(
+            f"progress must be the share of training done, in [0, 1], such as step / steps; not {progress}."
+        )
+
+
 def require_encoded(loss: nn.Module, anchor: Encoded | None, positive: Encoded | None) -> tuple[Encoded, Encoded]:
     if anchor is None or positive is None:
         raise InputError(
@@ -54,8 +61,6 @@ def require_labelled(embeddings: Tensor, labels: Tensor) -> None:
         raise InputError(
             f"embeddings must be (M, D) and labels (M,), not {tuple(embeddings.shape)} and {tuple(labels.shape)}."
         )
-    if len(embeddings) < 2:
-        raise InputError(f"a labelled batch needs at least 2 samples; got {len(embeddings)}.")
     _require_unit_length("embeddings", embeddings)
 
 

@@ -1,13 +1,14 @@
 """HardNet's hardest-in-batch triplet loss: as in the paper's HardNet+FRN, and as in HardNet's own code."""
 
 import math
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from sdgmnet.loss.checks import require
-from sdgmnet.loss.mining import hardest_in_batch, nearest_distances
+from sdgmnet.loss.checks import require, require_progress
+from sdgmnet.loss.mining import hardest_in_batch, mine, nearest_distances
 
 
 class HardNetLoss(nn.Module):
@@ -16,7 +17,8 @@ class HardNetLoss(nn.Module):
     .. math:: L = \frac{1}{Z} \sum_{i:\, m + d^+_i - d^-_i \ge 0} (m + d^+_i - d^-_i),
               \quad d = \sqrt{2 - 2 \cos\theta + \epsilon}
 
-    Negatives are SDGM's: the nearest of the four comparisons beyond `min_negative_angle`. Pairs without one are ignored.
+    Negatives are SDGM's: the nearest of the four comparisons beyond `min_negative_angle`. Pairs without one are ignored;
+    a collapsed batch is treated as in `SDGMLoss`.
 
     Args:
         margin: m.
@@ -37,10 +39,11 @@ class HardNetLoss(nn.Module):
         self.margin, self.min_negative_angle, self.mean_over = margin, min_negative_angle, mean_over
 
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
-        triplets = hardest_in_batch(anchor, positive, self.min_negative_angle)
+        require_progress(progress)
+        triplets = mine(self, partial(hardest_in_batch, anchor, positive), self.min_negative_angle)
         violation = self.margin + distance(triplets.theta_pos) - distance(triplets.theta_neg)
-        active = triplets.admissible & (violation >= 0)
-        counted = active if self.mean_over == "active" else triplets.admissible
+        active = triplets.usable & (violation >= 0)
+        counted = active if self.mean_over == "active" else triplets.usable
         return torch.where(active, violation, 0).sum() / counted.sum().clamp_min(1)
 
 
@@ -64,6 +67,7 @@ class HardNetOriginalLoss(nn.Module):
         self.margin = margin
 
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
+        require_progress(progress)
         found = nearest_distances(anchor, positive, "across", epsilon=1e-6)
         violation = (self.margin + found.positive - found.negative).clamp_min(0)
         return torch.where(found.admissible, violation, 0).mean()

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from sdgmnet.loss.checks import Encoded, Reduction, require, require_encoded
+from sdgmnet.loss.checks import Encoded, Reduction, require, require_encoded, require_progress
 from sdgmnet.loss.mining import nearest_distances
 
 
@@ -56,6 +56,7 @@ class HyNetLoss(nn.Module):
         anchor_encoded: Encoded | None = None,
         positive_encoded: Encoded | None = None,
     ) -> Tensor:
+        require_progress(progress)
         encoded = require_encoded(self, anchor_encoded, positive_encoded)
         found = nearest_distances(anchor, positive, "all", epsilon=1e-6)
         violation = (self.margin + self.hybrid(found.positive) - self.hybrid(found.negative)).clamp_min(0)

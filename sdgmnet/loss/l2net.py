@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sdgmnet.loss.checks import Encoded, Reduction, require, require_encoded, require_pairs
+from sdgmnet.loss.checks import Encoded, Reduction, require, require_encoded, require_pairs, require_progress
 from sdgmnet.loss.mining import at_least_float32
 
 
@@ -46,6 +46,7 @@ class L2NetLoss(nn.Module):
         anchor_encoded: Encoded | None = None,
         positive_encoded: Encoded | None = None,
     ) -> Tensor:
+        require_progress(progress)
         require_pairs(anchor, positive)
         encoded = require_encoded(self, anchor_encoded, positive_encoded)
         anchor, positive = at_least_float32(anchor), at_least_float32(positive)

@@ -2,18 +2,20 @@
 
 import functools
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from sdgmnet.errors import InputError
+from sdgmnet.distributed import is_rank_zero_process
 from sdgmnet.loss.checks import require_labelled, require_pairs
 from sdgmnet.sphere import angle
 
 BLOCK_FLOATS = 2**19  # numbers in a block of cosines: a few megabytes, which a CPU's cache holds
 CUDA_BLOCK_FLOATS = 2**26
+COINCIDING = math.acos(1 - 1e-5)  # radians: the published code's threshold early in training
 SAME_PATCH = 0.008  # distance below which HardNet and its successors take two descriptors for the same patch
 _PREFERENCE = [1, 2, 0, 3]  # order of ties: a-p, p-a, a-a, p-p, as positions in a 2 x 2 table of sides
 _NEVER = -2.0  # below every cosine: marks pairs that cannot be negatives
@@ -23,11 +25,24 @@ Mined = TypeVar("Mined")
 
 
 class Triplets(NamedTuple):
-    """One row per matching pair. Angles in radians, differentiable; `theta_neg` is undefined where `admissible` is False."""
+    """One row per matching pair. Angles in radians, differentiable; `theta_neg` is undefined where `usable` is False."""
 
     theta_pos: Tensor  # (R,)
     theta_neg: Tensor  # (R,)
     admissible: Tensor  # (R,) bool: the row has a negative beyond the anti-noise threshold
+    fallback: Tensor | None = (
+        None  # (R,) bool, in a collapsed batch only: the row has a negative that does not coincide
+    )
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether most rows had no admissible negative, so that `theta_neg` is the nearest that does not coincide."""
+        return self.fallback is not None
+
+    @property
+    def usable(self) -> Tensor:
+        """(R,) bool: the row has a negative."""
+        return self.admissible if self.fallback is None else self.fallback
 
     @property
     def theta_rel(self) -> Tensor:
@@ -66,6 +81,37 @@ def hardest_in_batch(anchor: Tensor, positive: Tensor, min_negative_angle: float
         right = j + count * (which % 2)
     both = torch.cat([a, p])
     return Triplets(angle(a, p), _angle_of_rows(both, left, right), highest > _NEVER)
+
+
+def mine(loss: nn.Module, find: Callable[[float], Triplets], min_negative_angle: float) -> Triplets:
+    """find(min_negative_angle), for training: a collapsed batch gets the negatives of find(COINCIDING).
+
+    A fresh encoder can place all descriptors within the anti-noise threshold, where no row would ever have a negative and the
+    loss would stay at 0. The loss warns of its first such batch.
+    """
+    triplets = find(min_negative_angle)
+    rows = len(triplets.admissible)
+    if min_negative_angle <= COINCIDING or 2 * int(triplets.admissible.sum()) >= rows:
+        return triplets
+    nearest = find(COINCIDING)
+    found = int(nearest.admissible.sum())
+    _warn_once(loss, rows - int(triplets.admissible.sum()), rows, found, min_negative_angle)
+    return Triplets(nearest.theta_pos, nearest.theta_neg, triplets.admissible, fallback=nearest.admissible)
+
+
+def _warn_once(loss: nn.Module, missing: int, rows: int, found: int, min_negative_angle: float) -> None:
+    if getattr(loss, "_warned", False) or not is_rank_zero_process():
+        return
+    loss._warned = True  # type: ignore[assignment]
+    what = (
+        "until the descriptors spread, their nearest negative is used."
+        if found
+        else "nor one that does not coincide with them. Is the encoder's output constant, or is there only one label?"
+    )
+    warnings.warn(
+        f"{type(loss).__name__}: {missing} of {rows} pairs have no negative beyond {min_negative_angle:g} rad; {what}",
+        stacklevel=6,  # the caller of the loss, past forward and two frames of torch
+    )
 
 
 def nearest_points(a: Tensor, p: Tensor, cos_threshold: float) -> tuple[Tensor, Tensor]:
@@ -112,7 +158,8 @@ def hardest_by_label(embeddings: Tensor, labels: Tensor, min_negative_angle: flo
     """The same for labelled embeddings (M, D), labels (M,): one row for every pair of samples with the same label.
 
     The candidate of another label is its sample nearest to either end of the row; a label whose candidate lies within
-    `min_negative_angle` is ignored. Labels seen once serve as negatives only. Memory grows with rows times M.
+    `min_negative_angle` is ignored. Labels seen once serve as negatives only;
+    without a label seen twice there are no rows. Memory grows with rows times M.
     """
     require_labelled(embeddings, labels)
     x = at_least_float32(embeddings)
@@ -120,9 +167,8 @@ def hardest_by_label(embeddings: Tensor, labels: Tensor, min_negative_angle: flo
         _, label = torch.unique(labels, return_inverse=True)
         first, second = torch.triu(label[:, None] == label[None, :], diagonal=1).nonzero(as_tuple=True)
         if len(first) == 0:
-            raise InputError(
-                "labels: no label occurs twice, so there is no matching pair; give at least two per label."
-            )
+            nothing = torch.zeros(0, dtype=torch.bool, device=x.device)
+            return Triplets(*(_angle_of_rows(x, first, second) for _ in range(2)), nothing)
         gram = x @ x.T
         similarity = torch.maximum(gram[first], gram[second])  # (R, M): nearest of the two ends to every sample
         label_count = int(label.max()) + 1

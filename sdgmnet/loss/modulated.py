@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from sdgmnet.errors import InputError
-from sdgmnet.loss.mining import hardest_in_batch
+from sdgmnet.loss.checks import require_progress
+from sdgmnet.loss.mining import hardest_in_batch, mine
 from sdgmnet.loss.sdgm import PAPER_POWER_PER_PAIR, pseudo_loss, require_modulation
 from sdgmnet.loss.statistics import RunningStatistics
 
@@ -22,7 +23,8 @@ Weight = Callable[[Tensor], Tensor]  # angles in radians (N,) -> weights (N,), n
 class ModulatedLoss(nn.Module):
     r"""The pseudo loss of Eq. (15) with any weights :math:`w^\pm = w_s(\theta^\pm)\, w_c(\theta^r)`.
 
-    Triplets and powers are SDGM's. The functions get detached angles, so the weights are constants for autograd.
+    Triplets and powers are SDGM's, also of collapsed batches. The functions get detached angles, so the weights are
+    constants for autograd.
 
     Args:
         self_weight: function of :math:`\theta^+`, and of :math:`\theta^-` unless `negative_self_weight` is given.
@@ -65,25 +67,26 @@ class ModulatedLoss(nn.Module):
         _try(self.coupled_weight, theta - theta.flip(0), "coupled weight")
 
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
-        triplets = hardest_in_batch(anchor, positive, self.min_negative_angle)
-        theta_pos, theta_neg, admissible = (part.detach() for part in triplets)
-        w_coupled = admissible.to(theta_pos.dtype)  # a row without a negative has weight 0
+        require_progress(progress)
+        triplets = mine(self, partial(hardest_in_batch, anchor, positive), self.min_negative_angle)
+        theta_pos, theta_neg, usable = triplets.theta_pos.detach(), triplets.theta_neg.detach(), triplets.usable
+        w_coupled = usable.to(theta_pos.dtype)  # a row without a negative has weight 0
         w_pos = w_neg = w_coupled
-        if progress >= self.warmup:
+        if progress >= self.warmup and not triplets.collapsed:
             w_coupled = w_coupled * _weigh(self.coupled_weight, theta_pos - theta_neg, "coupled weight")
             w_pos = w_coupled * _weigh(self.self_weight, theta_pos, "self weight")
             w_neg = w_coupled * _weigh(self.negative_self_weight, theta_neg, "self weight of negatives")
-        power_pos, power_neg = self._running_powers(w_pos, w_neg, admissible)
+        power_pos, power_neg = self._running_powers(w_pos, w_neg, usable)
         return pseudo_loss(triplets, w_pos / power_pos, w_neg / power_neg, self.alpha)
 
     @torch.no_grad()
-    def _running_powers(self, w_pos: Tensor, w_neg: Tensor, admissible: Tensor) -> Tensor:
+    def _running_powers(self, w_pos: Tensor, w_neg: Tensor, usable: Tensor) -> Tensor:
         """Eqs. (12) and (14): (2,), updated in training before they are used."""
         statistics = self.statistics
         initial_power = PAPER_POWER_PER_PAIR * len(w_pos) if self.initial_power is None else self.initial_power
         if self.training:
             powers = torch.stack([w_pos.double().sum(), w_neg.double().sum()])
-            statistics.update_powers(powers, initial_power, usable=admissible.any())
+            statistics.update_powers(powers, initial_power, usable=usable.any())
         running = torch.where(statistics.steps[1] > 0, statistics.powers, initial_power)
         return running.clamp_min(1e-12).to(w_pos.dtype)
 

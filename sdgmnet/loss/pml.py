@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sdgmnet.errors import InputError
-from sdgmnet.loss.checks import require_pairs
+from sdgmnet.loss.checks import require_pairs, require_progress
 from sdgmnet.loss.sdgm import SDGMLoss
 
 
@@ -32,6 +32,7 @@ class PMLLoss(nn.Module):
         _try(name, options, self.loss)
 
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
+        require_progress(progress)
         require_pairs(anchor, positive, unit_length=False)
         labels = torch.arange(len(anchor), device=anchor.device).repeat(2)
         value: Tensor = self.loss(torch.cat([anchor, positive]), labels)
@@ -41,15 +42,16 @@ class PMLLoss(nn.Module):
 class SDGMLossOfLabels(nn.Module):
     """SDGM's loss called as those of pytorch-metric-learning are: `loss(embeddings, labels)`.
 
-    It works in their trainers and in `MultipleLosses`. The running statistics are state: save its `state_dict` with the
-    model's.
+    It works in their trainers and in `MultipleLosses`. Their wrappers `CrossBatchMemory`, `SelfSupervisedLoss` and
+    `DistributedLossWrapper` accept only losses of their own: for several processes give `group="world"`. The running
+    statistics are state: save its `state_dict` with the model's.
 
     Args:
         total_steps: number of batches of the training, for the warm-up; None: no warm-up.
         options: arguments of `SDGMLoss`.
 
     Shape:
-        embeddings (M, D) of any length, labels (M,), at least one label twice -> scalar.
+        embeddings (M, D) of any length, labels (M,) -> scalar; 0, with gradient 0, where no label occurs twice.
     """
 
     steps: Tensor  # batches seen in training

@@ -1,18 +1,18 @@
 """SDGMNet's loss: Algorithm 1 of the paper on one screen."""
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from sdgmnet.distributed import Group, across_ranks, gather_labelled
-from sdgmnet.loss.checks import require
-from sdgmnet.loss.mining import Triplets, hardest_by_label, hardest_in_batch
+from sdgmnet.loss.checks import require, require_progress
+from sdgmnet.loss.mining import COINCIDING, Triplets, hardest_by_label, hardest_in_batch, mine
 from sdgmnet.loss.statistics import RunningStatistics, batch_moments
 from sdgmnet.loss.weights import COUPLED_WEIGHTS, SELF_WEIGHTS, coupled_weight
 
-COINCIDING = math.acos(1 - 1e-5)  # radians: the published code's threshold early in training
 PAPER_POWER_PER_PAIR = 10000 / 1024  # the paper's initial power at its batch size
 
 
@@ -42,6 +42,10 @@ class SDGMLoss(nn.Module):
     .. math:: L_P = \frac{\alpha}{E_t[P^+]} \sum_i w_i^+ \theta_i^+ - \frac{1}{E_t[P^-]} \sum_i w_i^- \theta_i^-
 
     In ``eval()`` mode the statistics are used but not updated.
+
+    A batch in which most pairs have no negative beyond `min_negative_angle`, as of a fresh encoder whose descriptors are all
+    near each other, is collapsed: its negatives are the nearest that do not coincide, its weights are 1, it does not enter
+    the running means and stds, and the first one gives a warning.
 
     Args:
         margin: m of Eq. (11), the share of easiest triplets that get weight 0.
@@ -107,17 +111,19 @@ class SDGMLoss(nn.Module):
 
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
         """progress is the share of training done, in [0, 1]: it decides only whether the loss is still warming up."""
-        triplets = hardest_in_batch(anchor, positive, self.threshold(progress))
+        require_progress(progress)
+        triplets = mine(self, partial(hardest_in_batch, anchor, positive), self.threshold(progress))
         w_pos, w_neg = self.modulate(triplets, progress)  # no gradient: statistics, weights, powers
         return pseudo_loss(triplets, w_pos, w_neg, self.alpha)
 
     def from_labels(self, embeddings: Tensor, labels: Tensor, *, progress: float = 1.0) -> Tensor:
         """The same for labelled embeddings (M, D), labels (M,): every pair with one label is a row, see `hardest_by_label`.
 
-        Equal to ``loss(anchor, positive)`` where each label occurs twice.
+        Equal to ``loss(anchor, positive)`` where each label occurs twice; 0, with gradient 0, where none does.
         """
+        require_progress(progress)
         embeddings, labels = gather_labelled(self.group, embeddings, labels)
-        triplets = hardest_by_label(embeddings, labels, self.threshold(progress))
+        triplets = mine(self, partial(hardest_by_label, embeddings, labels), self.threshold(progress))
         w_pos, w_neg = self.modulate(triplets, progress)  # no gradient: statistics, weights, powers
         return pseudo_loss(triplets, w_pos, w_neg, self.alpha)
 
@@ -128,28 +134,29 @@ class SDGMLoss(nn.Module):
     @torch.no_grad()
     def modulate(self, triplets: Triplets, progress: float) -> tuple[Tensor, Tensor]:
         """Algorithm 1 between mining and pseudo loss: statistics, weights, powers. Returns weights over powers."""
-        theta_pos, theta_neg, admissible = (part.detach() for part in triplets)
+        theta_pos, theta_neg, usable = triplets.theta_pos.detach(), triplets.theta_neg.detach(), triplets.usable
         statistics = self.statistics
-        batch = batch_moments(theta_pos, theta_neg, admissible)
-        if self.training:
-            statistics.update_moments(batch, usable=admissible.sum() >= 2)
+        batch = batch_moments(theta_pos, theta_neg, usable)
+        if self.training and not triplets.collapsed:
+            statistics.update_moments(batch, usable=usable.sum() >= 2)
 
         (mean_pos, std_pos), (mean_neg, std_neg), (mean_rel, std_rel) = statistics.moments.to(theta_pos.dtype)
         self_weight = SELF_WEIGHTS[self.self_weight]
         w_self_pos = self_weight(theta_pos, mean_pos, std_pos)
         w_self_neg = self_weight(theta_neg, mean_neg, std_neg)
         w_coupled = coupled_weight(theta_pos - theta_neg, mean_rel, std_rel, self.margin, self.coupled_weight)
-        if progress < self.warmup or not statistics.started:
+        if progress < self.warmup or triplets.collapsed or not statistics.started:
             w_self_pos = w_self_neg = w_coupled = torch.ones_like(theta_pos)
-        w_coupled = w_coupled * admissible  # a row without a negative has weight 0
+        w_coupled = w_coupled * usable  # a row without a negative has weight 0
         w_pos, w_neg = w_self_pos * w_coupled, w_self_neg * w_coupled
 
         powers = torch.stack([w_pos.double().sum(), w_neg.double().sum()])
         rows = len(theta_pos)
         initial_power = PAPER_POWER_PER_PAIR * rows if self.initial_power is None else self.initial_power
         if self.training:
-            statistics.update_powers(powers, initial_power, usable=admissible.any())
-        shares = torch.stack([(w_coupled > 0).double().mean(), admissible.logical_not().double().mean()])
+            statistics.update_powers(powers, initial_power, usable=usable.any())
+        counts = torch.stack([(w_coupled > 0).sum(), triplets.admissible.logical_not().sum()])
+        shares = counts.double() / max(rows, 1)
         self.report = SDGMReport(*torch.cat([batch.flatten(), powers, shares]).unbind())
 
         if not self.power_adjustment:

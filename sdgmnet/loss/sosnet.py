@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from sdgmnet.loss.checks import require
+from sdgmnet.loss.checks import require, require_progress
 from sdgmnet.loss.mining import at_least_float32, block_rows, nearest_distances
 from sdgmnet.sphere import l2_distance
 
@@ -33,6 +33,7 @@ class SOSNetLoss(nn.Module):
         self.margin, self.neighbours, self.second_order = margin, neighbours, second_order
 
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
+        require_progress(progress)
         found = nearest_distances(anchor, positive, "all", epsilon=1e-6)
         violation = (self.margin + found.positive - found.negative).clamp_min(0)
         first_order = torch.where(found.admissible, violation, 0).square().mean()

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from sdgmnet.loss.checks import require_pairs
+from sdgmnet.loss.checks import require_pairs, require_progress
 
 
 class TFeatLoss(nn.Module):
@@ -25,6 +25,7 @@ class TFeatLoss(nn.Module):
         self.margin = margin
 
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:
+        require_progress(progress)
         require_pairs(anchor, positive, unit_length=False)
         negative = positive.roll(1, dims=0)
         swapped = torch.minimum(_distance(anchor, negative), _distance(positive, negative))

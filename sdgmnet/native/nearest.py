@@ -9,12 +9,14 @@ with half the squared lengths. Its error in float32 is at most ``(D + 16) 2**-24
 order of summation, the rest for the few additions around it. Closer ones are computed from differences in float64.
 """
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from sdgmnet.errors import InputError
 from sdgmnet.native.build import library
 
 ROWS, COLUMNS = 1024, 10240  # of a block of products: 40 MB, the size of a large cache
@@ -32,9 +34,16 @@ class Neighbours(NamedTuple):
     back: np.ndarray  # (M,) int64: row of a nearest to each row of b
 
 
+def require_rows(a: np.ndarray, b: np.ndarray) -> None:
+    """The kernels read as many numbers per row of both as `a` has."""
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
+        raise InputError(f"descriptors must be rows (N, D) and (M, D) of one length D, not {a.shape} and {b.shape}.")
+
+
 def two_nearest_and_back(a: np.ndarray, b: np.ndarray) -> Neighbours:
     """Nearest neighbours of rows a (N, D) and b (M, D) float32, decided by float32 products."""
     native, threads = library(), torch.get_num_threads()
+    require_rows(a, b)
     one, other = torch.from_numpy(a), torch.from_numpy(b)
     half_a, half_b = one.square().sum(1) / 2, other.square().sum(1) / 2
     best = _Best.empty(len(a), len(b), 1 if native is None else threads)
@@ -107,6 +116,7 @@ def _offer_plain(best: _Best, products: Tensor, half_a: Tensor, half_b: Tensor, 
 
 def nearest(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Index of the row of b (M, D) nearest to each row of a (N, D), the first of equals, and its distance in float64."""
+    require_rows(a, b)
     at, distance = np.zeros(len(a), dtype=np.int64), np.zeros(len(a))
     rows = _Rows.of(a, b)
     for start in range(0, len(a), ROWS):
@@ -129,6 +139,11 @@ def count_closer(queries: np.ndarray, others: np.ndarray, near: np.ndarray, ends
     Returns (N, T, parts): counted in parts of `others` that end at the ascending `ends`.
     """
     native: Any = library()
+    require_rows(queries, others)
+    if near.ndim != 2 or len(near) != len(queries):
+        raise InputError(f"near must be ({len(queries)}, T), a row per query, not {near.shape}.")
+    if any(one > other for one, other in pairwise([0, *ends, len(others)])):
+        raise InputError(f"ends must ascend from 0 to the {len(others)} rows there are, not {ends}.")
     rows = _Rows.of(queries, others)
     if native is None or rows.a.dtype != torch.float32:
         return _count_closer_plain(queries, others, near, ends)
@@ -165,6 +180,9 @@ def pair_distances(
     """Distances (P,) float64 between a[first] and b[second], from differences in float64 or rounded to float32."""
     a, b = (np.ascontiguousarray(one, dtype=np.float32) for one in (a, b))
     first, second = (np.ascontiguousarray(one, dtype=np.int64) for one in (first, second))
+    require_rows(a, b)
+    if first.shape != second.shape or first.ndim != 1:
+        raise InputError(f"pairs must be two rows of indices of one length, not {first.shape} and {second.shape}.")
     for rows, places in ((a, first), (b, second)):
         if len(places) and not (places.min() >= 0 and places.max() < len(rows)):
             raise IndexError(f"a pair names a row beyond the {len(rows)} there are")

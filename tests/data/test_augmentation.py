@@ -1,6 +1,5 @@
-"""Augmentation by docs/protocols.md 1.5, against loops and PIL; the stronger one against OpenCV and by hand."""
+"""Augmentation by docs/protocols.md 1.5, against PIL; the stronger one against OpenCV and by hand."""
 
-import itertools
 import math
 from collections.abc import Iterable
 
@@ -63,27 +62,17 @@ def test_geometry_fills_its_ranges(ranges: Ranges) -> None:
     assert set(np.unique(left[width == 62]).tolist()) == {0, 1, 2}
 
 
-def rotated_by_loop(patch: np.ndarray, degrees: float) -> np.ndarray:
-    """Counter-clockwise about the centre as seen on the screen, bilinear, zeros outside."""
-    out = np.zeros((64, 64))
-    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-    for row in range(64):
-        for column in range(64):
-            right, down = column - 31.5, row - 31.5
-            # Where the content that arrives here was before the turn: turned back, clockwise with y pointing down.
-            x, y = cos * right - sin * down + 31.5, sin * right + cos * down + 31.5
-            for i, j in itertools.product((math.floor(y), math.floor(y) + 1), (math.floor(x), math.floor(x) + 1)):
-                if 0 <= i < 64 and 0 <= j < 64:
-                    out[row, column] += (1 - abs(x - j)) * (1 - abs(y - i)) * patch[i, j]
-    return out
+def rotated_by_pil(patch: np.ndarray, degrees: float) -> np.ndarray:
+    return np.asarray(Image.fromarray(patch).rotate(degrees, Image.Resampling.BILINEAR))
 
 
-@pytest.mark.parametrize("degrees", [5.0, -3.3, 0.0])
-def test_turn_is_bilinear_about_the_centre_with_black_outside(degrees: float) -> None:
+@pytest.mark.parametrize("degrees", [5.0, -3.3, 1.0, 0.0, 18.0])
+def test_turn_is_pils_over_the_whole_patch(degrees: float) -> None:
+    """Hard black outside, the border repeated inside; PIL rounds the turned patch to whole grey levels."""
     patch = np.random.default_rng(1).integers(100, 256, size=(64, 64), dtype=np.uint8)
-    expected = halve(torch.from_numpy(rotated_by_loop(patch, degrees))[None])[0]
+    expected = halve(torch.from_numpy(rotated_by_pil(patch, degrees).astype(np.float64))[None])[0]
     result = turn_and_crop(torch.from_numpy(patch)[None].double(), geometry_of([math.radians(degrees)], [WHOLE]))[0]
-    assert torch.allclose(result, expected, atol=1e-6)
+    torch.testing.assert_close(result, expected, rtol=0, atol=0.51)
     corners = [float(result[row, column]) for row in (0, 31) for column in (0, 31)]
     assert degrees != 5 or max(corners) < 50
     assert degrees != 0 or min(corners) > 90
@@ -92,14 +81,14 @@ def test_turn_is_bilinear_about_the_centre_with_black_outside(degrees: float) ->
 @pytest.mark.parametrize("degrees", [5, -5, 2])
 @pytest.mark.parametrize("crop", [(0, 0, 64, 64), (1, 2, 61, 60), (3, 0, 60, 63)])
 def test_turn_and_crop_is_what_pil_does(degrees: int, crop: tuple[int, int, int, int]) -> None:
-    """Away from the corners that the turn leaves empty; PIL rounds to whole grey levels three times."""
+    """Over the whole patch; PIL rounds to whole grey levels three times."""
     patch = np.random.default_rng(2).integers(256, size=(64, 64), dtype=np.uint8)
     top, left, height, width = crop
-    turned = Image.fromarray(patch).rotate(degrees, Image.Resampling.BILINEAR)
+    turned = Image.fromarray(rotated_by_pil(patch, degrees))
     cropped = turned.crop((left, top, left + width, top + height)).resize((32, 32), Image.Resampling.BILINEAR)
     geometry = geometry_of([math.radians(degrees)], [tuple(map(float, crop))])
     result = turn_and_crop(torch.from_numpy(patch)[None].float(), geometry)[0].numpy()
-    assert np.abs(result - np.asarray(cropped, dtype=float))[4:28, 4:28].max() <= 2
+    assert np.abs(result - np.asarray(cropped, dtype=float)).max() <= 2
 
 
 def test_each_patch_has_its_own_geometry() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sdgmnet.data.patchset import PatchSet
-from sdgmnet.data.sampler import BatchPlan, PairSampler, PointPool, connected, equal_shares
+from sdgmnet.data.sampler import BatchPlan, PairSampler, PointPool, _generator, connected, equal_shares
 from sdgmnet.engine import halve
 from sdgmnet.errors import InputError
 from sdgmnet.registry import Augmentation
@@ -310,3 +310,11 @@ def test_batch_sizes_that_cannot_be() -> None:
     assert sampler.plan(35).left_out == {"one": 5}
     with pytest.raises(InputError, match="one"):
         sampler.require_batch_size(41)
+
+
+def test_pairs_and_augmentation_have_random_streams_of_their_own() -> None:
+    """Otherwise the geometry of a patch would depend on which point was drawn."""
+    streams = [_generator(5, 3, purpose).random(4).tolist() for purpose in ("pairs", "augmentation")]
+    assert streams[0] != streams[1] and streams[0] == _generator(5, 3, "pairs").random(4).tolist()
+    others = [_generator(seed, step, "pairs").random(4).tolist() for seed, step in ((5, 4), (6, 3), (3, 5))]
+    assert all(one not in others for one in streams) and len({*map(tuple, others)}) == 3

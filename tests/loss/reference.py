@@ -11,6 +11,7 @@ from statistics import NormalDist
 import numpy as np
 
 STANDARD_NORMAL = NormalDist()
+COINCIDING = math.acos(1 - 1e-5)  # the published code's threshold early in training
 
 
 def angle(x: np.ndarray, y: np.ndarray) -> float:
@@ -102,8 +103,12 @@ class SDGMReference:
 
         # "Obtain HardNet triplets": a row is (anchor, positive), its negative pair (end of the row, negative).
         rows = [(i, j) for i in range(count) for j in range(i + 1, count) if labels[i] == labels[j]]
-        negatives = [self._nearest_negative(row, labels, theta) for row in rows]
+        negatives = [self._nearest_negative(row, labels, theta, self.min_negative_angle) for row in rows]
         n = len(rows)
+        missing = negatives.count(None)
+        collapsed = 2 * missing > n and self.min_negative_angle > COINCIDING
+        if collapsed:  # agreement: most rows have no negative, so take the nearest that does not coincide
+            negatives = [self._nearest_negative(row, labels, theta, COINCIDING) for row in rows]
         kept = [r for r in range(n) if negatives[r] is not None]  # agreement: rows without a negative weigh 0
         if not kept:  # agreement: nothing to learn from, nothing to update
             self.report = {"active_share": 0.0, "no_negative_share": 1.0}
@@ -119,13 +124,15 @@ class SDGMReference:
         batch["theta_pos_mean"], batch["theta_pos_std"] = mean_and_std(theta_pos)
         batch["theta_neg_mean"], batch["theta_neg_std"] = mean_and_std(theta_neg)
         batch["theta_rel_mean"], batch["theta_rel_std"] = mean_and_std(theta_rel)
-        if not self.statistics:  # agreement: all six start as the first batch's values
+        if collapsed:  # agreement: such a batch counts as warming, and stays out of these six
+            pass
+        elif not self.statistics:  # agreement: all six start as the first batch's values
             self.statistics = dict(batch)
         else:
             self.statistics = {name: self._update(old, batch[name]) for name, old in self.statistics.items()}
 
         # "Compute w_s and w_c", and "if warming set [them] to 1".
-        if progress < self.warmup:
+        if progress < self.warmup or collapsed:
             self_pos = self_neg = coupled = [1.0] * len(kept)
         else:
             self_pos = [self._self_weight(value, "theta_pos") for value in theta_pos]
@@ -165,12 +172,12 @@ class SDGMReference:
             "power_pos": power_pos,
             "power_neg": power_neg,
             "active_share": sum(c > 0 for c in coupled) / n,
-            "no_negative_share": (n - len(kept)) / n,
+            "no_negative_share": missing / n,
         }
         return value, gradient
 
     def _nearest_negative(
-        self, row: tuple[int, int], labels: Sequence[int], theta: list[list[float]]
+        self, row: tuple[int, int], labels: Sequence[int], theta: list[list[float]], threshold: float
     ) -> tuple[int, int] | None:
         """The nearest sample of another class to either end of the row, as (end, sample), or None.
 
@@ -184,8 +191,8 @@ class SDGMReference:
         candidates: list[tuple[float, int, int]] = []
         for pairs in classes.values():
             nearest = min(theta[end][sample] for end, sample in pairs)
-            self.gap = min(self.gap, abs(nearest - self.min_negative_angle))
-            if nearest <= self.min_negative_angle:
+            self.gap = min(self.gap, abs(nearest - threshold))
+            if nearest <= threshold:
                 self.removed += 1
             else:
                 candidates.extend((theta[end][sample], end, sample) for end, sample in pairs)

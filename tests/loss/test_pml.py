@@ -123,3 +123,30 @@ def test_tuples_and_references_are_refused() -> None:
         SDGMLossOfLabels()(both, LABELS, ref_emb=p, ref_labels=LABELS)
     with pytest.raises(InputError, match="total_steps"):
         SDGMLossOfLabels(total_steps=0)
+
+
+@pytest.mark.parametrize("count", [0, 1, 6])
+def test_a_batch_without_a_pair_is_zero_with_a_gradient(count: int) -> None:
+    """As the last batch of an epoch can be: a trainer goes on, and the statistics stay as they are."""
+    a, p = pairs()
+    loss = SDGMLossOfLabels(decay=0.9)
+    loss(torch.cat([a, p]), LABELS)
+    before = copy.deepcopy(loss.loss.state_dict())
+    some = a[:count].detach().requires_grad_()
+    value = loss(some, torch.arange(count))
+    value.backward()
+    assert value.item() == 0 and torch.equal(some.grad, torch.zeros_like(some))
+    torch.testing.assert_close(dict(loss.loss.state_dict()), dict(before), rtol=0, atol=0)
+    assert [float(share) for share in loss.loss.report[-2:]] == [0, 0]
+
+
+def test_their_wrappers_take_only_their_own_losses() -> None:
+    """As docs/guides/own_loss.md says; if a later version accepts ours, the page can say so."""
+    distributed = pytest.importorskip("pytorch_metric_learning.utils.distributed")
+    for wrapper in (
+        lambda loss: losses.CrossBatchMemory(loss, 16),
+        losses.SelfSupervisedLoss,
+        distributed.DistributedLossWrapper,
+    ):
+        with pytest.raises(Exception, match=r"not supported|must extend"):
+            wrapper(SDGMLossOfLabels())

@@ -1,5 +1,6 @@
 """Losses by name: ours, those of pytorch-metric-learning, and those in a user's file."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -168,3 +169,13 @@ def test_options_are_read() -> None:
     for text in (["margin"], ["=1"], ["a b=1"], ["k=1", "k=2"]):
         with pytest.raises(InputError, match="NAME=VALUE"):
             parse_options(text)
+
+
+@pytest.mark.parametrize("progress", [5, -0.1, math.nan])
+@pytest.mark.parametrize("name", [*LOSSES, "pml:ContrastiveLoss"])
+def test_progress_is_a_share(name: str, progress: float) -> None:
+    if name.startswith("pml:"):
+        pytest.importorskip("pytorch_metric_learning", reason="pip install 'sdgmnet[pml]'")
+    loss, sides = loss_by_name(name, {}), torch.eye(4)
+    with pytest.raises(InputError, match=f"progress.*{progress}"):
+        loss(sides, sides, progress=progress)

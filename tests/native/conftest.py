@@ -1,4 +1,5 @@
 import contextlib
+import os
 import platform
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,11 @@ import pytest
 import torch
 
 from sdgmnet.native import build, trunk
+
+SANITIZED = os.environ.get("SDGMNET_SANITIZE") == "1"  # make sanitize
+if SANITIZED:
+    checked = ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    build.FLAGS = (*(flag for flag in build.FLAGS if flag != "-O3"), *checked)
 
 
 @contextlib.contextmanager
