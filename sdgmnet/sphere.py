@@ -56,9 +56,13 @@ class _FunctionOfCosine(torch.autograd.Function):
     """The given `value` as a function of a · b with derivative `slope`."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, value: Tensor, slope: Tensor, correction: Tensor) -> Tensor:
-        ctx.save_for_backward(a, b, slope, correction)
+    def forward(a: Tensor, b: Tensor, value: Tensor, slope: Tensor, correction: Tensor) -> Tensor:
         return value.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:  # torch.func needs it apart
+        a, b, _, slope, correction = inputs
+        ctx.save_for_backward(a, b, slope, correction)
 
     @staticmethod
     @torch.autograd.function.once_differentiable

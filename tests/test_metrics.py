@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 from sdgmnet.errors import InputError
-from sdgmnet.metrics import FPR_CONVENTIONS, fpr_at_recall, pair_distances, pose_auc, roc_auc, skewness
+from sdgmnet.metrics import (
+    FPR_CONVENTIONS,
+    average_precision,
+    average_precision_of_ranks,
+    fpr_at_recall,
+    pair_distances,
+    pose_auc,
+    roc_auc,
+    skewness,
+)
 
 
 def hardnet_rule(distances: np.ndarray, labels: np.ndarray, recall: float = 0.95) -> float:
@@ -147,6 +156,54 @@ def test_pair_distances_of_more_pairs_than_one_block() -> None:
     assert np.allclose(distances, np.linalg.norm(points[pairs[:, 0]] - points[pairs[:, 1]], axis=1), atol=1e-12)
 
 
+def test_pair_distances_of_more_patches_than_one_block() -> None:
+    """Described 8192 at a time, each once."""
+    points, sizes = np.arange(20000.0)[:, None] ** 1.5, []
+    pairs = np.column_stack([np.arange(0, 20000, 2), np.arange(1, 20000, 2), np.ones(10000, dtype=int)])
+
+    def describe(rows: np.ndarray) -> np.ndarray:
+        sizes.append(len(rows))
+        return rows
+
+    distances, labels = pair_distances(describe, points, pairs)
+    np.testing.assert_array_equal(distances, np.diff(points[:, 0])[::2])
+    assert sizes == [8192, 8192, 20000 - 2 * 8192] and labels.all()
+    with pytest.raises(InputError, match="no test pairs"):
+        pair_distances(describe, points, pairs[:0])
+
+
+def area_by_trapezoids(scores: list[float], labels: list[int], positives: int) -> float:
+    """HPatches' rule as a loop: precision over recall from (0, 1), a trapezoid per ranked item."""
+    ranked = sorted(range(len(scores)), key=lambda index: -scores[index])
+    recall, precision, found, area = 0.0, 1.0, 0, 0.0
+    for rank, index in enumerate(ranked, start=1):
+        found += labels[index]
+        area += (found / positives - recall) * (precision + found / rank) / 2
+        recall, precision = found / positives, found / rank
+    return area
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_average_precision_is_the_area_by_trapezoids(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores, labels = rng.integers(0, 12, 30).astype(float), rng.integers(0, 2, 30)  # ties keep their order
+    for positives in (None, int(labels.sum()), int(labels.sum()) + 5):
+        expected = area_by_trapezoids(scores.tolist(), labels.tolist(), positives or int(labels.sum()))
+        assert average_precision(scores, labels, positives) == pytest.approx(expected)
+
+
+def test_average_precision_by_hand() -> None:
+    assert average_precision(np.array([3.0, 2.0, 1.0]), np.array([1, 1, 0])) == 1
+    assert average_precision(np.array([3.0, 2.0]), np.array([0, 1])) == pytest.approx(0.25)  # (0 + 1/2) / 2
+    assert average_precision(np.array([3.0, 2.0]), np.array([0, 0])) == 0
+    assert average_precision(np.array([3.0]), np.array([1]), positives=4) == pytest.approx(0.25)
+    several = average_precision_of_ranks(np.array([[1, 2], [2, 4]]), 2)
+    np.testing.assert_allclose(several, [1, ((0 + 1 / 2) / 2 + (1 / 3 + 2 / 4) / 2) / 2])
+    for scores, labels, positives in (([1.0, 2.0], [1], None), ([np.nan, 1.0], [1, 0], None), ([1.0, 2.0], [1, 1], 1)):
+        with pytest.raises(InputError):
+            average_precision(np.array(scores), np.array(labels), positives)
+
+
 def test_skewness() -> None:
     values = np.array([0.0, 0.0, 0.0, 4.0])  # mean 1, variance 3, third moment (27 - 3) / 4 = 6
     assert skewness(values) == pytest.approx(6 / 3**1.5)
@@ -186,6 +243,11 @@ def test_pose_auc_at_its_ends() -> None:
     assert pose_auc(np.zeros(4), 5.0) == 1
     assert pose_auc(np.array([np.inf, 5.0]), 5.0) == 0  # at the threshold is not below it
     assert pose_auc(np.array([2.5]), 5.0) == pytest.approx(0.75)  # half a triangle, then flat
-    for errors, threshold in ((np.array([]), 5.0), (np.array([np.nan]), 5.0), (np.zeros(1), 0.0)):
+    for errors, threshold in (
+        (np.array([]), 5.0),
+        (np.array([np.nan]), 5.0),
+        (np.zeros(1), 0.0),
+        (np.zeros(1), np.inf),
+    ):
         with pytest.raises(InputError):
             pose_auc(errors, threshold)

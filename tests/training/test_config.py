@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,79 @@ def test_defaults_are_the_papers() -> None:
     assert config.dropout == 0.3
     kinds = [config.loss_setting(name) for name in ("self_weight", "coupled_weight", "power_adjustment")]
     assert kinds == ["auto-focus", "cdf", True]
+
+
+def test_every_default() -> None:
+    """Saved configurations name only what differs from these: none may change unnoticed."""
+    assert asdict(TrainConfig()) == {
+        "data": ("demo",), "holdout": (), "iterations": 200_000, "batch_size": 1024, "seed": 0, "encoder": "sdgmnet",
+        "initialisation": "torch", "mean_image": False, "optimizer": "sgd", "learning_rate": 1.0, "schedule": "halving",
+        "drops": 0, "drop_factor": 0.1, "momentum": 0.9, "dampening": 0.0, "weight_decay": 1e-4, "dropout": 0.3,
+        "augmentation": "paper", "balance": "points", "views": 0.5, "carried": True, "loss": "sdgm", "loss_options": (),
+        "orthogonality": 0.0, "joint_batchnorm": False, "init": None, "device": "auto", "threads": None, "engine": "auto",
+        "recompute": False, "chunk_size": None, "evaluations": None, "evaluation_pairs": None, "checkpoint_every": None,
+        "tensorboard": False,
+    }  # fmt: skip
+    assert TrainConfig(batch_size=8, iterations=3).pairs == 24
+    assert TrainConfig(batch_size=8).chunk == 8 and TrainConfig(chunk_size=3).chunk == 3
+    assert TrainConfig(evaluation_pairs=7).most_evaluation_pairs == 7
+    assert TrainConfig(iterations=200_000).is_paper_length and not TrainConfig(iterations=199_999).is_paper_length
+    assert len(TrainConfig(iterations=199_999).evaluation_steps()) == 21
+    assert TrainConfig(iterations=9, evaluations=3).evaluation_steps() == {0, 3, 6, 9}
+    hynet = TrainConfig(loss="hynet", loss_options=("margin=1",))
+    assert (hynet.loss_setting("margin"), hynet.sdgm_setting("margin"), hynet.loss_setting("warmup")) == (1, 0.6, 0.1)
+
+
+LARGEST = 10**12
+LIMITS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {  # setting -> allowed at its limits, refused beyond
+    "iterations": ((1, LARGEST), (0, LARGEST + 1)),
+    "batch_size": ((2, LARGEST), (1, LARGEST + 1)),
+    "threads": ((1,), (0,)),
+    "chunk_size": ((1,), (0,)),
+    "evaluations": ((1,), (0,)),
+    "evaluation_pairs": ((1,), (0,)),
+    "checkpoint_every": ((1,), (0,)),
+    "seed": ((0, 2**63 - 1), (-1, 2**63)),
+    "learning_rate": ((1e-9,), (0.0, -1.0, float("nan"), float("inf"))),
+    "momentum": ((0.0, 0.999), (-0.1, 1.0)),
+    "dampening": ((0.0, 0.999), (-0.1, 1.0)),
+    "drops": ((0, 5), (-1,)),
+    "drop_factor": ((0.01, 1.0), (0.0, 1.01)),
+    "orthogonality": ((0.0, 2.0), (-0.1,)),
+    "views": ((0.0, 1.0), (-0.1, 1.01)),
+    "weight_decay": ((0.0, 0.5), (-1e-4,)),
+}
+
+
+@pytest.mark.parametrize("field", LIMITS)
+def test_settings_at_their_limits(field: str) -> None:
+    allowed, refused = LIMITS[field]
+    for value in allowed:
+        assert getattr(TrainConfig(**{field: value}), field) == value  # type: ignore[arg-type]
+    for value in refused:
+        with pytest.raises(InputError, match=f"--{field.replace('_', '-')}"):
+            TrainConfig(**{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "fits"),
+    [
+        ("iterations", 5, True), ("iterations", True, False), ("iterations", 5.0, False), ("iterations", None, False),
+        ("learning_rate", 2, True), ("learning_rate", True, False), ("learning_rate", LARGEST, True),
+        ("learning_rate", LARGEST + 1, False), ("learning_rate", "1", False), ("threads", None, True),
+        ("threads", 2, True), ("threads", False, False), ("threads", "2", False), ("init", "sdgmnet", True),
+        ("init", None, True), ("init", 3, False), ("data", ["a", "b"], True), ("data", ["a", 1], False),
+        ("data", "a", False), ("recompute", True, True), ("recompute", 1, False), ("engine", "eager", True),
+        ("engine", "magic", False), ("engine", ["eager"], False), ("loss", 3, False), ("loss_options", "margin=1", False),
+    ],
+)  # fmt: skip
+def test_types_of_saved_settings(field: str, value: Any, fits: bool) -> None:
+    if fits:
+        made = getattr(TrainConfig.from_dict({field: value}, "config.json"), field)
+        assert made == (tuple(value) if isinstance(value, list) else value)
+    else:
+        with pytest.raises(InputError, match=f"config.json.*{field}"):
+            TrainConfig.from_dict({field: value}, "config.json")
 
 
 def test_learning_rate_is_halved_after_each_tenth() -> None:
@@ -67,15 +140,6 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     config.save(tmp_path / "config.json")
     assert TrainConfig.load(tmp_path / "config.json") == config
     assert differences(config, replace(config, iterations=6)) == {"iterations": (5, 6)}
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("iterations", 0), ("batch_size", 1), ("seed", -1), ("learning_rate", 0.0), ("momentum", 1.0), ("evaluations", 0)],
-)
-def test_nonsense_is_refused_by_its_option_name(field: str, value: float) -> None:
-    with pytest.raises(InputError, match=f"--{field.replace('_', '-')}"):
-        TrainConfig(**{field: value})  # type: ignore[arg-type]
 
 
 def test_config_of_another_version_is_refused(tmp_path: Path) -> None:
