@@ -2,6 +2,7 @@
 
 import functools
 import math
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -110,8 +111,16 @@ def _warn_once(loss: nn.Module, missing: int, rows: int, found: int, min_negativ
     )
     warnings.warn(
         f"{type(loss).__name__}: {missing} of {rows} pairs have no negative beyond {min_negative_angle:g} rad; {what}",
-        stacklevel=6,  # the caller of the loss, past forward and two frames of torch
+        stacklevel=_level_of_the_caller(),
     )
+
+
+def _level_of_the_caller() -> int:
+    """The stacklevel, for the function that calls this, of the first frame outside this package and torch."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("sdgmnet", "torch"):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def nearest_points(a: Tensor, p: Tensor, cos_threshold: float) -> tuple[Tensor, Tensor]:
@@ -166,9 +175,10 @@ def hardest_by_label(embeddings: Tensor, labels: Tensor, min_negative_angle: flo
     with torch.no_grad():
         _, label = torch.unique(labels, return_inverse=True)
         first, second = torch.triu(label[:, None] == label[None, :], diagonal=1).nonzero(as_tuple=True)
-        if len(first) == 0:
-            nothing = torch.zeros(0, dtype=torch.bool, device=x.device)
-            return Triplets(*(_angle_of_rows(x, first, second) for _ in range(2)), nothing)
+    theta_pos = _angle_of_rows(x, first, second)
+    if len(first) == 0:
+        return Triplets(theta_pos, theta_pos, torch.zeros(0, dtype=torch.bool, device=x.device))
+    with torch.no_grad():
         gram = x @ x.T
         similarity = torch.maximum(gram[first], gram[second])  # (R, M): nearest of the two ends to every sample
         label_count = int(label.max()) + 1
@@ -180,7 +190,7 @@ def hardest_by_label(embeddings: Tensor, labels: Tensor, min_negative_angle: flo
         similarity.masked_fill_(label[None, :] != chosen[:, None], _NEVER)
         right = similarity.argmax(dim=1)
         left = torch.where(gram[first, right] >= gram[second, right], first, second)
-    return Triplets(_angle_of_rows(x, first, second), _angle_of_rows(x, left, right), highest > _NEVER)
+    return Triplets(theta_pos, _angle_of_rows(x, left, right), highest > _NEVER)
 
 
 def _angle_of_rows(x: Tensor, left: Tensor, right: Tensor) -> Tensor:

@@ -6,6 +6,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from sdgmnet.errors import InputError
+
 
 class Float64State(nn.Module):
     """A module whose buffers keep their dtype: `.half()` or `.to(dtype)` on a whole model must not round statistics."""
@@ -40,12 +42,14 @@ class RunningStatistics(Float64State):
 
     def update_moments(self, batch: Tensor, usable: Tensor) -> None:
         """batch (3, 2) as `moments`; usable (bool): False changes nothing (fewer than two triplets)."""
+        _require_plain(batch)
         mixed = torch.where(self.steps[0] == 0, batch, self._mix(self.moments, batch))
         self.moments.copy_(torch.where(usable, mixed, self.moments))
         self.steps[0] += usable
 
     def update_powers(self, batch: Tensor, initial_power: float, usable: Tensor) -> None:
         """batch (2,) as `powers`; usable (bool): False changes nothing (no triplet)."""
+        _require_plain(batch)
         before = torch.where(self.steps[1] == 0, initial_power, self.powers)
         self.powers.copy_(torch.where(usable, self._mix(before, batch), self.powers))
         self.steps[1] += usable
@@ -57,6 +61,15 @@ class RunningStatistics(Float64State):
 
     def _mix(self, running: Tensor, batch: Tensor) -> Tensor:
         return self.decay * running + (1 - self.decay) * batch
+
+
+def _require_plain(batch: Tensor) -> None:
+    """Refuse to run inside torch.func.grad and its like: they transform functions without side effects."""
+    if not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(batch):
+        raise InputError(
+            "torch.func cannot transform a loss that updates its running statistics: call its eval() first, which leaves them "
+            "as they are, or use torch.autograd.grad."
+        )
 
 
 def batch_moments(theta_pos: Tensor, theta_neg: Tensor, admissible: Tensor) -> Tensor:

@@ -68,11 +68,11 @@ def rotated_by_pil(patch: np.ndarray, degrees: float) -> np.ndarray:
 
 @pytest.mark.parametrize("degrees", [5.0, -3.3, 1.0, 0.0, 18.0])
 def test_turn_is_pils_over_the_whole_patch(degrees: float) -> None:
-    """Hard black outside, the border repeated inside; PIL rounds the turned patch to whole grey levels."""
+    """Hard black outside, the border repeated inside; PIL cuts the turned patch off to whole grey levels."""
     patch = np.random.default_rng(1).integers(100, 256, size=(64, 64), dtype=np.uint8)
     expected = halve(torch.from_numpy(rotated_by_pil(patch, degrees).astype(np.float64))[None])[0]
     result = turn_and_crop(torch.from_numpy(patch)[None].double(), geometry_of([math.radians(degrees)], [WHOLE]))[0]
-    torch.testing.assert_close(result, expected, rtol=0, atol=0.51)
+    assert (result - expected).min() > -0.01 and (result - expected).max() < 1
     corners = [float(result[row, column]) for row in (0, 31) for column in (0, 31)]
     assert degrees != 5 or max(corners) < 50
     assert degrees != 0 or min(corners) > 90
