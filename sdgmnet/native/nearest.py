@@ -34,16 +34,20 @@ class Neighbours(NamedTuple):
     back: np.ndarray  # (M,) int64: row of a nearest to each row of b
 
 
-def require_rows(a: np.ndarray, b: np.ndarray) -> None:
-    """The kernels read as many numbers per row of both as `a` has."""
+def plain_rows(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both as contiguous float32, of one width: the kernels read as many numbers per row of both as `a` has."""
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise InputError(f"descriptors must be rows (N, D) and (M, D) of one length D, not {a.shape} and {b.shape}.")
+    one, other = (np.ascontiguousarray(rows, dtype=np.float32) for rows in (a, b))
+    # torch takes no negative strides, which a reversed array of one row keeps
+    one, other = (rows.copy() if min(rows.strides) < 0 else rows for rows in (one, other))
+    return one, other
 
 
 def two_nearest_and_back(a: np.ndarray, b: np.ndarray) -> Neighbours:
     """Nearest neighbours of rows a (N, D) and b (M, D) float32, decided by float32 products."""
     native, threads = library(), torch.get_num_threads()
-    require_rows(a, b)
+    a, b = plain_rows(a, b)
     one, other = torch.from_numpy(a), torch.from_numpy(b)
     half_a, half_b = one.square().sum(1) / 2, other.square().sum(1) / 2
     best = _Best.empty(len(a), len(b), 1 if native is None else threads)
@@ -116,7 +120,7 @@ def _offer_plain(best: _Best, products: Tensor, half_a: Tensor, half_b: Tensor, 
 
 def nearest(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Index of the row of b (M, D) nearest to each row of a (N, D), the first of equals, and its distance in float64."""
-    require_rows(a, b)
+    a, b = plain_rows(a, b)
     at, distance = np.zeros(len(a), dtype=np.int64), np.zeros(len(a))
     rows = _Rows.of(a, b)
     for start in range(0, len(a), ROWS):
@@ -139,7 +143,7 @@ def count_closer(queries: np.ndarray, others: np.ndarray, near: np.ndarray, ends
     Returns (N, T, parts): counted in parts of `others` that end at the ascending `ends`.
     """
     native: Any = library()
-    require_rows(queries, others)
+    queries, others = plain_rows(queries, others)
     if near.ndim != 2 or len(near) != len(queries):
         raise InputError(f"near must be ({len(queries)}, T), a row per query, not {near.shape}.")
     if any(one > other for one, other in pairwise([0, *ends, len(others)])):
@@ -178,9 +182,8 @@ def pair_distances(
     a: np.ndarray, b: np.ndarray, first: np.ndarray, second: np.ndarray, *, float32_differences: bool = False
 ) -> np.ndarray:
     """Distances (P,) float64 between a[first] and b[second], from differences in float64 or rounded to float32."""
-    a, b = (np.ascontiguousarray(one, dtype=np.float32) for one in (a, b))
+    a, b = plain_rows(a, b)
     first, second = (np.ascontiguousarray(one, dtype=np.int64) for one in (first, second))
-    require_rows(a, b)
     if first.shape != second.shape or first.ndim != 1:
         raise InputError(f"pairs must be two rows of indices of one length, not {first.shape} and {second.shape}.")
     for rows, places in ((a, first), (b, second)):
@@ -203,7 +206,7 @@ def pair_distances(
 
 
 class _Rows(NamedTuple):
-    """Rows a (N, D) and b (M, D), half their squared lengths, and the relative error of half a squared distance."""
+    """Plain rows a (N, D) and b (M, D), half their squared lengths, and the relative error of half a squared distance."""
 
     a: Tensor
     b: Tensor
@@ -214,7 +217,7 @@ class _Rows(NamedTuple):
     @classmethod
     def of(cls, a: np.ndarray, b: np.ndarray) -> "_Rows":
         """In float32, or in float64 where products could vanish or overflow in float32."""
-        rows = [torch.from_numpy(np.ascontiguousarray(one, dtype=np.float32)) for one in (a, b)]
+        rows = [torch.from_numpy(one) for one in (a, b)]
         halves = [torch.linalg.vector_norm(one, dim=1, dtype=torch.float64).square() / 2 for one in rows]
         fits = all(len(half) == 0 or bool(SMALLEST < half.max() < LARGEST) for half in halves)
         dtype, rounding = (torch.float32, 2.0**-24) if fits else (torch.float64, 2.0**-53)
