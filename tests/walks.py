@@ -17,6 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tests.conftest import blob_patches
+
 ROOMS_OF = ("sdgmnet", "reproduce", "bench")
 
 
@@ -70,15 +72,13 @@ def all_walks(data: Path, out: str) -> dict[str, tuple[str, str]]:
     scene = Path(out, "photos")
     scene.mkdir()
     photos = [shutil.copy(photo, scene) for photo in sorted((data / "reconstruction" / "fountain").glob("*"))[:5]]
-    sets = f"{out}/demo/demo"
     train = "--iterations 2 --batch-size 16"
-    for preparation in (
-        f"data demo -o {out}/demo",
-        f"data hpatches {data}/sequences --only bark --patches 30 -o {out}/strips",
-    ):
-        subprocess.run([sys.executable, "-m", "sdgmnet", *preparation.split()], stdout=subprocess.DEVNULL, check=True)
+    words = ["data", "hpatches", f"{data}/sequences", "--only", "bark", "--patches", "30", "-o", f"{out}/strips"]
+    subprocess.run([sys.executable, "-m", "sdgmnet", *words], stdout=subprocess.DEVNULL, check=True)
+    for name in ("a", "b"):
+        blob_patches(20, 3, seed=ord(name)).save(Path(out, name))
     return {
-        "train": ("sdgmnet.loss.sdgm:forward", f"sdgmnet train --data demo {train} -o {out}/run"),
+        "train": ("sdgmnet.loss.sdgm:forward", f"sdgmnet train --data {out}/a {train} -o {out}/run"),
         "describe": ("sdgmnet.native.trunk:describe", f"sdgmnet describe {photos[0]} -o {out}/one.h5"),
         "match": ("sdgmnet.native.nearest:two_nearest_and_back", f"sdgmnet match {photos[0]} {photos[1]}"),
         "data photos": ("sdgmnet.data.photos.patches:write_scene", f"sdgmnet data photos {scene} -o {out}/patches"),
@@ -89,7 +89,7 @@ def all_walks(data: Path, out: str) -> dict[str, tuple[str, str]]:
         "reconstruct": ("sdgmnet.sfm.process:run_in_process", f"sdgmnet reconstruct {scene} -o {out}/model"),
         "reproduce table1": (
             "sdgmnet.loss.sdgm:forward",
-            f"reproduce table1 --methods sdgmnet --groups A={sets}-train B={sets}-test {train} -o {out}/table1",
+            f"reproduce table1 --methods sdgmnet --groups A={out}/a B={out}/b {train} -o {out}/table1",
         ),
     }
 
