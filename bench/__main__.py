@@ -23,7 +23,14 @@ COMMANDS: dict[str, Command] = {
         "Speed of training with one process and with two (torchrun).",
         "bench.options:Options",
     ),
-    "all": Command("bench.everything:main", "All of these but distributed, in one table.", "bench.options:Options"),
+    "stability": Command(
+        "bench.stability:stability",
+        "Change of a reconstruction with the JPEG quality of its photos; no speed.",
+        "bench.options:StabilityOptions",
+    ),
+    "all": Command(
+        "bench.everything:main", "All speed measurements but distributed, in one table.", "bench.options:Options"
+    ),
 }
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sdgmnet.errors import InputError
-from sdgmnet.options import Flag, OptionalOut, require_options
+from sdgmnet.options import Flag, OptionalOut, Positional, require_options
+from sdgmnet.pretrained import ALIAS
 
 
 @dataclass(frozen=True)
@@ -35,3 +36,39 @@ class Options:
         require_options(self, repeats=1, pairs=2, patches=1, memory_patches=1, descriptors=2)
         if len(self.images) not in (0, 2):
             raise InputError(f"--images takes two images, not {len(self.images)}.")
+
+
+@dataclass(frozen=True)
+class StabilityOptions:
+    """Reconstruct copies of photo sets, saved with several JPEG qualities: a stable reconstruction hardly changes.
+
+    For example:
+
+        python -m bench stability photos/church photos/statue --ratios none 0.9
+
+    Per set, descriptor and ratio test, over the copies: fewest registered photos, mean number of points, its spread (largest
+    minus smallest, over the mean), mean track length and reprojection error, smallest share of verified matches that are in
+    tracks, number of models that needed another attempt, and number of implausible models.
+    """
+
+    photos: Positional[tuple[Path, ...]]
+    """Folders of photos, one per set."""
+    out: OptionalOut = None
+    """Folder for results.json, table.md and the workspaces, which are kept; default: only print."""
+    descriptors: tuple[str, ...] = (ALIAS,)
+    """Descriptors to compare."""
+    ratios: tuple[str, ...] = ()
+    """Ratio tests to compare, such as none 0.9; default: that of sdgmnet reconstruct."""
+    qualities: tuple[int, ...] = (95, 92, 90, 88, 85)
+    """JPEG qualities of the copies."""
+    first: int | None = None
+    """Use only so many photos of each set, the first by name; default: all."""
+    keypoints: int = 2000
+    """Maximum number of keypoints per photo, strongest first."""
+    threads: int = 2
+    """Number of threads."""
+    json: Flag = False
+    """Print JSON instead of a table."""
+
+    def __post_init__(self) -> None:
+        require_options(self, keypoints=1, threads=1, first=3)

@@ -191,7 +191,7 @@ def score_pair(
     pair = pair.strongest(keypoints)
     first, second = (view.strongest(label, keypoints) for view in (reference, other))
     findable, found = measures.count_found(pair, first.descriptors, second.descriptors, near)
-    matches = match(first, second)
+    matches = match(first, second, ratio=None)
     mutual = measures.count_mutual(pair, matches.pairs, near)
     estimate = verify(first, second, matches, "homography").matrix
     error = measures.corner_error(estimate, homography, reference.size)

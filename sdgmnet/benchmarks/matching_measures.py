@@ -76,7 +76,7 @@ def count_found(pair: PlanePair, descriptors: np.ndarray, others: np.ndarray, ne
     """
     if not len(pair.reference) or not len(pair.other):
         return 0, 0
-    nearest = match(descriptors, others, mutual=False).pairs[:, 1]
+    nearest = match(descriptors, others, mutual=False, ratio=None).pairs[:, 1]
     found = np.linalg.norm(pair.expected - pair.other[nearest], axis=1) <= near
     findable = np.zeros(len(found), dtype=bool)
     for start in range(0, len(found), BLOCK):
@@ -107,7 +107,7 @@ def sample(pair: PlanePair, descriptors: np.ndarray, others: np.ndarray) -> Samp
     """Match random visible reference keypoints, descriptors (N, D), to all keypoints of the other image, others (M, D)."""
     draws = [draw(pair.in_other, seed) for seed in SEEDS]
     used = np.unique(np.concatenate(draws))
-    matches = match(descriptors[used], others, mutual=False).pairs
+    matches = match(descriptors[used], others, mutual=False, ratio=None).pairs
     matches = np.column_stack([used[matches[:, 0]], matches[:, 1]])
     nearest, error = np.full(pair.reference.shape, np.inf), np.full(len(pair.reference), np.inf)
     nearest[matches[:, 0]] = pair.other[matches[:, 1]]

@@ -25,6 +25,7 @@ from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.metrics import pose_auc
 from sdgmnet.report import OnProgress, no_progress
+from sdgmnet.sfm.attempts import COLMAP_DEFAULTS
 from sdgmnet.sfm.database import image_ids, open_database, read_matches
 from sdgmnet.sfm.feature_sources import ColmapSift, DescribedPhotos, FeatureSource, ReconstructOptions, detect_sift
 from sdgmnet.sfm.fusion import densify
@@ -139,7 +140,7 @@ def evaluate(entry: Entry, photos: PhotoSet, out: Path, options: BenchmarkOption
             seed=options.seed,
             threads=options.threads,
         )
-        models = reconstruct(workspace, names, source, PairSelection(), model_options, on_progress)
+        models = reconstruct(workspace, names, source, PairSelection(), model_options, on_progress, COLMAP_DEFAULTS)
         summary = summarise(workspace, names, source, models)
         draw_model(workspace, summary, f"{photos.name}, {entry.label}")
         row: Row = {"set": photos.name, "label": entry.label, **summary}
@@ -318,7 +319,7 @@ def _cells(row: Row) -> dict[str, str]:
     cells = {
         "set": row["set"],
         "descriptor": row["label"],
-        "registered": f"{row['registered']} of {row['photos']}",
+        "registered": f"{row['registered']} of {row['photos']}{', implausible' if row['implausible'] else ''}",
         "points": f"{row['points']}",
         "observations": f"{row['observations']}",
         "track": f"{row['track_length']:.3f}",

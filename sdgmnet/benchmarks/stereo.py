@@ -25,7 +25,7 @@ class StereoScore(NamedTuple):
 
 def score(descriptor: Descriptor, pair: StereoPair, keypoints: int = KEYPOINTS, near: float = NEAR) -> StereoScore:
     first, second = (describe(image, descriptor=descriptor, limit=keypoints) for image in (pair.left, pair.right))
-    return score_matches(descriptor.label, first, second, match(first, second).pairs, pair.disparity, near)
+    return score_matches(descriptor.label, first, second, match(first, second, ratio=None).pairs, pair.disparity, near)
 
 
 def score_matches(

@@ -28,7 +28,8 @@ class Arguments:
 
     Every descriptor describes the same keypoints of the photos at full size. All pairs are matched by mutual nearest neighbours
     without ratio test, as in the paper (the official table uses --ratio 0.8). The table describes the largest model:
-    registered photos, points, observations, track length, reprojection error. The same options give the same numbers. A set is
+    registered photos, points, observations, track length, reprojection error, and whether it is implausible (few points or
+    impossible cameras, as after a collapse). The same options give the same numbers. A set is
     a folder of photos, or a folder with images/ and optionally keypoints/*.bin and ground_truth/. An interrupted command can
     simply be run again.
     """
@@ -85,6 +86,9 @@ def main(arguments: Arguments) -> None:
         rows, failed = run(entries, sets, arguments.out, options, on_progress)
     for one in failed:
         print_aside(f"{one['set']}, {one['label']}: {one['reason']}")
+    for row in rows:
+        if row["implausible"]:
+            print_aside(f"{row['set']}, {row['label']}: implausible model: {'; '.join(row['implausible'])}.")
     if not rows:
         raise InputError("no descriptor gave a model; see the reasons above.")
     results = {"options": asdict(options), "rows": rows, "failed": failed}

@@ -10,7 +10,7 @@ from sdgmnet.descriptors import accepted_forms, load_descriptor, require_form
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import LONGEST_SIDE, StageTimer
 from sdgmnet.features.images import plain_name, read_color
-from sdgmnet.features.match import match
+from sdgmnet.features.match import RATIO, match
 from sdgmnet.features.pairs import read_pairs, write_pairs
 from sdgmnet.features.verify import Model, verify
 from sdgmnet.options import Flag, Option, OptionalOut, Positional, require_options
@@ -41,8 +41,8 @@ class MatchArguments:
     """For two images: image of the matches (.png, .jpg, .pdf); default: none. For a folder: h5 file of the matches."""
     mutual: bool = True
     """Keep only mutual nearest neighbours."""
-    ratio: float | None = None
-    """Ratio test: maximum distance to the nearest neighbour over that to the second nearest, such as 0.8; default: no test."""
+    ratio: float | None = RATIO
+    """Ratio test: maximum distance to the nearest neighbour over that to the second nearest. none: no test."""
     verify: Model = "none"
     """Keep only inliers of a homography (planar scene, rotating camera) or a fundamental matrix (any scene)."""
     tolerance: float | None = None

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from sdgmnet.descriptors import accepted_forms, require_form
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import find_photos, plain_name
+from sdgmnet.features.match import RATIO
 from sdgmnet.features.pairs import read_pairs
 from sdgmnet.options import Flag, Option, Out, Positional, require_options
 from sdgmnet.pretrained import ALIAS
@@ -18,6 +19,7 @@ from sdgmnet.sfm.workspace import DENSE_SIZE, Workspace, require_apart, require_
 from sdgmnet.storage import digest, only_worker, write_json
 
 NAMED = 5  # photos in a remark; there may be many more
+IMPLAUSIBLE = 3  # exit code
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,10 @@ class ReconstructArguments:
     estimates cameras and points. The workspace has images/, database.db, sparse/0 (binary and text), sparse/points.ply,
     summary.json, cloud.png, and cloud.html to view in a browser. COLMAP's GUI, hloc and Gaussian splatting tools can open it.
     An interrupted command can simply be run again.
+
+    A model with implausible cameras or too few points is estimated again: without distortion, with a stricter initial pair,
+    with a stricter ratio test. If all attempts are implausible, the best one is written, the table gives the reasons, and the
+    exit code is 3.
     """
 
     photos: Positional[Path]
@@ -49,8 +55,8 @@ class ReconstructArguments:
     """Set the angle of every keypoint to 0. Finds more matches if no photo is rotated; rotated photos are not matched."""
     mutual: bool = True
     """Keep only mutual nearest neighbours."""
-    ratio: float | None = None
-    """Ratio test: maximum distance to the nearest neighbour over that to the second nearest, such as 0.9; default: no test."""
+    ratio: float | None = RATIO
+    """Ratio test: maximum distance to the nearest neighbour over that to the second nearest. none: no test."""
     pairs: str = "all"
     """Pairs to match. all; sequential: neighbours by name, and loop closure; or a text file with two names per line."""
     neighbours: int = 10
@@ -69,7 +75,8 @@ class ReconstructArguments:
     """Print JSON instead of tables."""
 
 
-def main(arguments: ReconstructArguments) -> None:
+def main(arguments: ReconstructArguments) -> int:
+    """The exit code."""
     require_options(arguments, keypoints=1, size=64, dense_size=64, neighbours=1, threads=1)
     require_pycolmap()
     if not arguments.photos.is_dir():
@@ -110,7 +117,7 @@ def main(arguments: ReconstructArguments) -> None:
         summary = summarise(workspace, photos, source, models)
         draw_model(workspace, summary, plain_name(arguments.photos.resolve().name))
         write_json(workspace.folder / "summary.json", summary)
-        if arguments.dense:
+        if arguments.dense and not summary["implausible"]:
             dense = densify(
                 workspace, arguments.dense_size, seed=options.seed, threads=options.threads, on_progress=on_progress
             )
@@ -122,6 +129,7 @@ def main(arguments: ReconstructArguments) -> None:
     else:
         print_summary(summary)
         print(f"See {workspace.folder / 'cloud.png'} and cloud.html; COLMAP's GUI, hloc and splatting tools open it.")
+    return IMPLAUSIBLE if summary["implausible"] else 0
 
 
 def select_pairs(arguments: ReconstructArguments, names: tuple[str, ...]) -> PairSelection:
@@ -140,6 +148,11 @@ def print_remarks(summary: dict[str, Any]) -> None:
         more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
         others = f" (other models have {summary['models'][1:]} photos)" if len(summary["models"]) > 1 else ""
         print_aside(f"Not in the largest model: {', '.join(missing[:NAMED])}{more}{others}.")
+    if summary["implausible"]:
+        print_aside(
+            f"The model is implausible: {'; '.join(summary['implausible'])}. Use photos with more overlap, or --cameras one if "
+            "one camera took them. No depth maps are computed from such a model."
+        )
 
 
 def print_summary(summary: dict[str, Any]) -> None:
@@ -154,9 +167,14 @@ def print_summary(summary: dict[str, Any]) -> None:
         ["verified matches", f"{summary['inlier_matches']}"],
         ["keypoints per photo", f"{summary['keypoints']:.0f}"],
     ]
+    figures.append(["plausible", "no" if summary["implausible"] else "yes"])
+    if len(summary["attempts"]) > 1:
+        figures.append(["attempt", f"{summary['attempt']} ({len(summary['attempts'])} were tried)"])
     if dense := summary.get("dense"):
         figures.append([f"dense points, engine {dense['engine']}", f"{dense['points']}"])
     print_table(["figure", "value"], figures)
+    if summary["implausible"]:
+        print_table(["why the model is implausible"], [[reason] for reason in summary["implausible"]])
     seconds, peaks = summary["seconds"], summary["peak_bytes_of"]
     rows = [[stage, f"{seconds[stage]:.1f}", f"{peaks.get(stage, 0) / 1e6:.0f}"] for stage in seconds]
     print_table(["stage", "seconds", "MB"], rows)

@@ -22,7 +22,7 @@ from sdgmnet.features.h5_store import note_in_words, note_text, open_store, read
 from sdgmnet.features.images import find_photos, plain_name, read_gray
 from sdgmnet.features.keypoint_files import holds_many, read_keypoints
 from sdgmnet.features.keypoints import Keypoints
-from sdgmnet.features.match import Matches, match
+from sdgmnet.features.match import RATIO, Matches, match
 from sdgmnet.features.pairs import Pair
 from sdgmnet.features.verify import Model, verify
 from sdgmnet.report import OnProgress, no_progress, print_aside, track
@@ -50,7 +50,7 @@ class DescribeOptions:
 @dataclass(frozen=True)
 class MatchOptions:
     mutual: bool = True
-    ratio: float | None = None
+    ratio: float | None = RATIO
     verify: Model = "none"
     tolerance: float | None = None  # pixels; None: the default of the model
 

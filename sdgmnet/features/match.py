@@ -9,6 +9,7 @@ from sdgmnet.features.describe import Features
 
 LONGEST = 1e18  # squared distances of longer descriptors overflow in float32
 BLOCK = 1024  # pairs whose distances are computed at once
+RATIO = 0.9  # docs/decisions/default-matcher.md
 
 
 class Matches(NamedTuple):
@@ -29,14 +30,15 @@ class Matches(NamedTuple):
 
 
 def match(
-    first: Features | np.ndarray, second: Features | np.ndarray, *, mutual: bool = True, ratio: float | None = None
+    first: Features | np.ndarray, second: Features | np.ndarray, *, mutual: bool = True, ratio: float | None = RATIO
 ) -> Matches:
     """Match each descriptor of the first image to its nearest neighbour in the second, by Euclidean distance.
 
     Args:
         first, second: features of two images, or their descriptors (N, D), floats or integers of any length.
         mutual: keep only mutual nearest neighbours.
-        ratio: keep only pairs whose distance is below `ratio` times the distance to the second nearest neighbour.
+        ratio: keep only pairs whose distance is below `ratio` times the distance to the second nearest neighbour; None
+            keeps all.
     """
     from sdgmnet.native.nearest import two_nearest_and_back  # loads torch
 

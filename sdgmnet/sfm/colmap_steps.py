@@ -9,12 +9,16 @@ on the number of threads, has one thread. The exception is COLMAP's approximate 
 import math
 import shutil
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from sdgmnet.sfm.attempts import Mapper
+from sdgmnet.sfm.database import image_ids, open_database, read_matches
 from sdgmnet.sfm.photo_import import Photo
+from sdgmnet.sfm.plausibility import MIN_SHARED_POINTS, ModelFacts, PhotoFacts
 from sdgmnet.sfm.scene import SparseScene, View, save_scene
 from sdgmnet.storage import new_file, new_folder, require_room_left, write_json
 
@@ -118,12 +122,20 @@ def verify_matches(path: str, seed: int, threads: int) -> None:
 
 
 def map_images(
-    path: str, images: str, target: str, scene: str, heartbeat: str, min_model_size: int, seed: int
+    path: str,
+    images: str,
+    target: str,
+    scene: str,
+    heartbeat: str,
+    min_model_size: int,
+    seed: int,
+    mapper: dict[str, Any],
 ) -> list[dict[str, Any]]:
     """Sparse models of at least `min_model_size` images in target/0, 1, ..., the largest first, in binary and text.
 
     Also target/points.ply and the file `scene`, both of the largest. `heartbeat` grows by a byte per registered image.
-    Returns the figures of each model: none if the images do not form one.
+    mapper: the fields of `attempts.Mapper`. Returns the figures of each model, with the facts that its plausibility is
+    judged by: none if the images do not form one.
     """
     import pycolmap
 
@@ -139,7 +151,7 @@ def map_images(
             path,
             images,
             unsorted,
-            mapping_options(min_model_size, seed),
+            mapping_options(min_model_size, seed, Mapper(**mapper)),
             initial_image_pair_callback=lambda: registered(2),
             next_image_callback=lambda: registered(1),
         )
@@ -156,11 +168,11 @@ def map_images(
         models[0].export_PLY(part / POINTS)
         require_room_left(part)  # COLMAP does not report that its files are truncated
         save_scene(read_scene(models[0])[0], scene)
-        return [figures(model) for model in models]
+        return [{**figures(model), "facts": asdict(model_facts(model, path))} for model in models]
 
 
-def mapping_options(min_model_size: int, seed: int) -> Any:
-    """COLMAP's defaults, so that the same database gives the same models."""
+def mapping_options(min_model_size: int, seed: int, mapper: Mapper) -> Any:
+    """COLMAP's defaults where the mapper has no others; the same database gives the same models."""
     import pycolmap
 
     options = pycolmap.IncrementalPipelineOptions()
@@ -168,6 +180,9 @@ def mapping_options(min_model_size: int, seed: int) -> Any:
     options.random_seed = options.mapper.random_seed = options.triangulation.random_seed = seed
     options.min_model_size = min_model_size
     options.extract_colors = False
+    options.ba_refine_extra_params = options.mapper.abs_pose_refine_extra_params = mapper.refine_distortion
+    options.mapper.init_min_num_inliers = mapper.min_initial_matches
+    options.mapper.init_max_error = mapper.max_initial_error
     return options
 
 
@@ -182,6 +197,54 @@ def figures(model: Any) -> dict[str, Any]:
         "reprojection_error": model.compute_mean_reprojection_error(),
         "photos": sorted(model.image(number).name for number in model.reg_image_ids()),
     }
+
+
+def model_facts(model: Any, database_path: str) -> ModelFacts:
+    """What the plausibility of a model is judged by. Photos are ordered by name."""
+    images = sorted((model.image(number) for number in model.reg_image_ids()), key=lambda image: image.name)
+    point_of = {image.name: _point_of_keypoints(image) for image in images}
+    photos = []
+    for image in images:
+        camera = image.camera
+        focal, distortion = camera.mean_focal_length(), [camera.params[index] for index in camera.extra_params_idxs()]
+        corner = (camera.width**2 + camera.height**2) / 4 / focal**2
+        photos.append(
+            PhotoFacts(
+                image.name,
+                int((point_of[image.name] >= 0).sum()),
+                focal / max(camera.width, camera.height),
+                float(distortion[0] * corner) if distortion else 0.0,
+            )
+        )
+    verified = in_tracks = 0
+    with open_database(Path(database_path)) as database:
+        for first, second, matches in read_matches(database, image_ids(database), "two_view_geometries"):
+            if first in point_of and second in point_of:
+                points = point_of[first][matches[:, 0]], point_of[second][matches[:, 1]]
+                verified += len(matches)
+                in_tracks += int(((points[0] >= 0) & (points[0] == points[1])).sum())
+    connected = _largest_connected(list(point_of.values()))
+    return ModelFacts(tuple(photos), verified, in_tracks, connected, model.compute_mean_reprojection_error())
+
+
+def _point_of_keypoints(image: Any) -> np.ndarray:
+    """The id of the point that each keypoint of an image observes, or -1."""
+    ids = [point.point3D_id if point.has_point3D() else -1 for point in image.points2D]
+    return np.array(ids, dtype=np.int64)
+
+
+def _largest_connected(point_of: Sequence[np.ndarray]) -> int:
+    """Images in the largest group that is connected by pairs with enough common points."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    seen = [np.unique(points[points >= 0]) for points in point_of]
+    images = np.repeat(np.arange(len(seen)), [len(points) for points in seen])
+    _, points = np.unique(np.concatenate(seen), return_inverse=True)
+    shape = len(seen), max(len(points), 1)
+    observed = csr_array((np.ones(len(points), dtype=np.int32), (images, points)), shape=shape)
+    _, group = connected_components((observed @ observed.T) >= MIN_SHARED_POINTS)
+    return int(np.bincount(group).max())
 
 
 def undistort(model: str, images: str, target: str, size: int, database: str | None = None) -> None:

@@ -90,6 +90,12 @@ def write_matches(database: sqlite3.Connection, first: int, second: int, pairs: 
     database.commit()
 
 
+def clear_matches(database: sqlite3.Connection) -> None:
+    for table in ("matches", "two_view_geometries"):
+        database.execute(f"DELETE FROM {table}")
+    database.commit()
+
+
 def read_matches(
     database: sqlite3.Connection, ids: Mapping[str, int], table: Table = "matches"
 ) -> Iterator[tuple[str, str, np.ndarray]]:

@@ -16,7 +16,7 @@ from sdgmnet.features.h5 import features_to_arrays, read_features
 from sdgmnet.features.h5_store import open_store
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints
-from sdgmnet.features.match import match
+from sdgmnet.features.match import RATIO, match
 from sdgmnet.report import OnProgress
 from sdgmnet.sfm import colmap_steps, photo_import
 from sdgmnet.sfm.colmap import read_keypoints, to_colmap
@@ -47,7 +47,7 @@ class ReconstructOptions:
     cameras: Literal["auto", "one", "each"] = "auto"
     """Which photos share a camera: equal size, folder and EXIF focal length (auto), equal size (one), none (each)."""
     mutual: bool = True
-    ratio: float | None = None
+    ratio: float | None = RATIO
     smallest: int = 3
     """Models with fewer photos are dropped."""
     seed: int = 0
@@ -72,6 +72,10 @@ class FeatureSource(Protocol):
     def verifies(self) -> bool:
         """Whether `match` also verifies the matches."""
 
+    @property
+    def ratio_test(self) -> bool:
+        """Whether the ratio of the options applies to its matches."""
+
     def extract(self, run: Run) -> None:
         """Write the database with cameras, images and keypoints, unless it is there."""
 
@@ -87,6 +91,10 @@ class DescribedPhotos:
     described: dict[str, Any]
     given_matches: GivenMatches | None = None
     verifies: bool = field(default=False, init=False)
+
+    @property
+    def ratio_test(self) -> bool:
+        return self.given_matches is None
 
     def extract(self, run: Run) -> None:
         workspace, photos, options, on_progress = run
@@ -179,6 +187,7 @@ class ColmapSift:
     described: dict[str, Any]
     max_features: int | None = None
     verifies: bool = field(default=True, init=False)
+    ratio_test: bool = field(default=False, init=False)
 
     def extract(self, run: Run) -> None:
         workspace, photos, options, on_progress = run

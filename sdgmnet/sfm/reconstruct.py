@@ -2,11 +2,13 @@
 
     photos -> upright copies -> features -> pairs -> matches -> verified matches -> sparse models -> summary
 
-Every finished stage stays: the copies, the features of each photo, the matches of each pair, what COLMAP verified. After a
-stop, the same call continues there and gives the same model.
+The largest model is judged (`plausibility`). While it is implausible, matches and models are made again by the next attempt
+(`attempts`). Every finished stage stays: the copies, the features of each photo, the matches of each pair, what COLMAP
+verified, the outcome of each attempt. After a stop, the same call continues there and gives the same model.
 """
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +19,9 @@ from sdgmnet.errors import InputError
 from sdgmnet.features.images import photo_digests, plain_name
 from sdgmnet.report import OnProgress, no_progress
 from sdgmnet.sfm import colmap_steps, photo_import
+from sdgmnet.sfm.attempts import ATTEMPTS, Attempt, distinct_attempts
 from sdgmnet.sfm.database import (
+    clear_matches,
     count_keypoints,
     count_pairs,
     count_verified,
@@ -28,13 +32,15 @@ from sdgmnet.sfm.database import (
 from sdgmnet.sfm.feature_sources import FeatureSource, ReconstructOptions, Run
 from sdgmnet.sfm.pairs import Pair, PairSelection
 from sdgmnet.sfm.photo_import import ImportedPhotos, read_imported
+from sdgmnet.sfm.plausibility import ModelFacts, PhotoFacts, implausibilities
 from sdgmnet.sfm.workspace import INPUTS, Workspace
 from sdgmnet.storage import read_record, require_same_inputs, write_json
 from sdgmnet.version import __version__
 
-METHOD = 1  # increased when the same photos and options would give another model
+METHOD = 2  # increased when the same photos and options would give another model
 IMPORTED = "photos.json"
-PAIRS, MODELS = "pairs.json", "models.json"  # made from the database: invalid without it
+PAIRS, MODELS, RATIO, OUTCOMES = "pairs.json", "models.json", "ratio.json", "attempts.json"
+FROM_DATABASE = (PAIRS, MODELS, RATIO, OUTCOMES)  # invalid without it
 
 
 class NoModel(InputError):
@@ -50,8 +56,16 @@ class Photos(NamedTuple):
 class SparseModels(NamedTuple):
     imported: ImportedPhotos
     rounds: list[int]  # number of pairs compared per round
-    models: list[dict[str, Any]]  # `colmap_steps.figures` of sparse/0, 1, ..., the largest first
+    models: list[dict[str, Any]]  # `colmap_steps.map_images` of sparse/0, 1, ..., the largest first
     settings: dict[str, Any]
+    outcomes: list[dict[str, Any]]  # `judge` of each attempt
+    attempt: str  # the one that gave the models
+
+    @property
+    def implausible(self) -> list[str]:
+        """Why the largest model is implausible; empty if it is plausible."""
+        reasons: list[str] = next(one for one in self.outcomes if one["attempt"] == self.attempt)["implausible"]
+        return reasons
 
 
 def reconstruct(
@@ -61,18 +75,82 @@ def reconstruct(
     pairs: PairSelection,
     options: ReconstructOptions,
     on_progress: OnProgress = no_progress,
+    attempts: tuple[Attempt, ...] = ATTEMPTS,
 ) -> SparseModels:
+    """The models of the first attempt whose largest model is plausible, otherwise of the best attempt."""
     settings = {"cameras": options.cameras, **pairs.described(), **asdict(options)}
-    require_same_inputs(workspace.records / INPUTS, _inputs(photos, source, settings), workspace.folder)
+    ladder = distinct_attempts(attempts, options.ratio, ratio_test=source.ratio_test)
+    inputs = _inputs(photos, source, {**settings, "attempts": [asdict(attempt) for attempt in ladder]})
+    require_same_inputs(workspace.records / INPUTS, inputs, workspace.folder)
     imported = import_photos(workspace, photos, options.smallest, on_progress)
     run = Run(workspace, imported["photos"], options, on_progress)
     if not workspace.database.exists():  # removed by somebody, or never made
-        for record in (PAIRS, MODELS):
+        for record in FROM_DATABASE:
             (workspace.records / record).unlink(missing_ok=True)
     source.extract(run)
+    outcomes = try_attempts(run, source, pairs, ladder)
+    best = max(range(len(outcomes)), key=lambda number: _merit(outcomes[number]))
+    rounds, models = make_models(run, source, pairs, ladder[best])
+    if not models:
+        raise NoModel(
+            f"{workspace.folder}: the {len(run.photos)} photos do not form a model of {options.smallest} or more. They need to "
+            "show the same scene from viewpoints not too far apart."
+        )
+    return SparseModels(imported, rounds, models, settings, outcomes, ladder[best].what)
+
+
+def try_attempts(
+    run: Run, source: FeatureSource, pairs: PairSelection, attempts: Sequence[Attempt]
+) -> list[dict[str, Any]]:
+    """The outcome of each attempt, up to the first that is plausible."""
+    record = run.workspace.records / OUTCOMES
+    outcomes: list[dict[str, Any]] = []
+    if record.exists():
+        outcomes = read_record(record, [{"attempt": str, "matches_in_tracks": int, "implausible": [str]}])
+    while not outcomes or (outcomes[-1]["implausible"] and len(outcomes) < len(attempts)):
+        attempt = attempts[len(outcomes)]
+        try:
+            _, models = make_models(run, source, pairs, attempt)
+        except NoModel:  # no verified matches: a stricter ratio test does not find more
+            if not outcomes:
+                raise
+            models = []
+        outcomes.append(judge(attempt, models))
+        write_json(record, outcomes)
+    return outcomes
+
+
+def judge(attempt: Attempt, models: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What an attempt gave, and why its largest model is implausible."""
+    if not models:
+        counts = {"registered": 0, "points": 0, "matches_in_tracks": 0}
+        return {"attempt": attempt.what, **counts, "implausible": ["the photos do not form a model"]}
+    largest, facts = models[0], read_facts(models[0]["facts"])
+    return {
+        "attempt": attempt.what,
+        "registered": largest["registered"],
+        "points": largest["points"],
+        "matches_in_tracks": facts.matches_in_tracks,
+        "implausible": implausibilities(facts),
+    }
+
+
+def _merit(outcome: dict[str, Any]) -> tuple[bool, int]:
+    return not outcome["implausible"], outcome["matches_in_tracks"]
+
+
+def read_facts(record: dict[str, Any]) -> ModelFacts:
+    return ModelFacts(**{**record, "photos": tuple(PhotoFacts(**photo) for photo in record["photos"])})
+
+
+def make_models(
+    run: Run, source: FeatureSource, pairs: PairSelection, attempt: Attempt
+) -> tuple[list[int], list[dict[str, Any]]]:
+    """Number of pairs per round, and the models of an attempt; nothing is repeated if they are those on disk."""
+    if source.ratio_test:
+        run = run._replace(options=replace(run.options, ratio=attempt.ratio(run.options.ratio)))
     rounds = match_and_verify(run, source, pairs)
-    models = map_photos(run)
-    return SparseModels(imported, rounds, models, settings)
+    return rounds, map_photos(run, attempt)
 
 
 def _inputs(photos: Photos, source: FeatureSource, settings: dict[str, Any]) -> dict[str, Any]:
@@ -120,6 +198,7 @@ def match_and_verify(run: Run, source: FeatureSource, pairs: PairSelection) -> l
     """The number of pairs compared per round."""
     workspace, photos = run.workspace, run.photos
     record = workspace.records / PAIRS
+    drop_other_matches(workspace, run.options.ratio)
     if not record.exists():
         rounds = []
         for chosen in pairs.rounds(photos, lambda: read_inliers(workspace)):
@@ -137,6 +216,18 @@ def match_and_verify(run: Run, source: FeatureSource, pairs: PairSelection) -> l
         )
     rounds_found: list[int] = found["rounds"]
     return rounds_found
+
+
+def drop_other_matches(workspace: Workspace, ratio: float | None) -> None:
+    """Remove matches of another ratio from the database, and all that was made from them."""
+    record = workspace.records / RATIO
+    if record.exists() and read_record(record, {"ratio": int | float | None})["ratio"] == ratio:
+        return
+    for made in (PAIRS, MODELS):
+        (workspace.records / made).unlink(missing_ok=True)
+    with open_database(workspace.database) as database:
+        clear_matches(database)
+    write_json(record, {"ratio": ratio})
 
 
 def read_inliers(workspace: Workspace) -> dict[Pair, np.ndarray]:
@@ -165,16 +256,20 @@ def verify_matches(run: Run) -> None:
     on_progress("verifying", total, total)
 
 
-def map_photos(run: Run) -> list[dict[str, Any]]:
-    """Figures of the models in sparse/0, 1, ..., the largest first."""
+def map_photos(run: Run, attempt: Attempt) -> list[dict[str, Any]]:
+    """Figures of the models in sparse/0, 1, ..., the largest first; none if the photos do not form one."""
     workspace, photos, options, on_progress = run
     count = len(photos)
     record, heartbeat = workspace.records / MODELS, workspace.folder / ".registered"
-    if not (record.exists() and workspace.sparse.is_dir()):
+    found = (
+        read_record(record, {"attempt": str, "models": [{"photos": [str], "facts": dict}]}) if record.exists() else {}
+    )
+    if found.get("attempt") != attempt.what or (found["models"] and not workspace.sparse.is_dir()):
 
         def watch() -> None:
             on_progress("mapping", min(heartbeat.stat().st_size if heartbeat.exists() else 0, count), count)
 
+        record.unlink(missing_ok=True)  # the models on disk are about to be replaced
         heartbeat.unlink(missing_ok=True)
         try:
             models = workspace.run(
@@ -188,20 +283,15 @@ def map_photos(run: Run) -> list[dict[str, Any]]:
                 heartbeat=heartbeat,
                 min_model_size=options.smallest,
                 seed=options.seed,
+                mapper=asdict(attempt.mapper),
             )
         finally:
             heartbeat.unlink(missing_ok=True)
-        if not models:
-            raise NoModel(
-                f"{workspace.folder}: the {count} photos do not form a model of {options.smallest} or more. They need to "
-                "show the same scene from viewpoints not too far apart."
-            )
-        write_json(record, models)
+        found = {"attempt": attempt.what, "models": models}
+        write_json(record, found)
     on_progress("mapping", count, count)
-    found: list[dict[str, Any]] = read_record(record, [{"photos": [str], "registered": int}])
-    if not found:
-        raise InputError(f"{record} names no model: remove it.")
-    return found
+    models_found: list[dict[str, Any]] = found["models"]
+    return models_found
 
 
 def summarise(workspace: Workspace, photos: Photos, source: FeatureSource, found: SparseModels) -> dict[str, Any]:
@@ -211,7 +301,10 @@ def summarise(workspace: Workspace, photos: Photos, source: FeatureSource, found
     largest = found.models[0]
     return {
         "photos": len(photos.names),
-        **{key: value for key, value in largest.items() if key != "photos"},
+        **{key: value for key, value in largest.items() if key not in ("photos", "facts")},
+        "implausible": found.implausible,
+        "attempt": found.attempt,
+        "attempts": found.outcomes,
         "inlier_pairs": inliers.pairs,
         "inlier_matches": inliers.matches,
         "pairs": sum(found.rounds),

@@ -9,7 +9,8 @@ from sdgmnet.report import OnProgress, no_progress
 from sdgmnet.sfm import colmap_steps
 from sdgmnet.sfm.feature_sources import ColmapSift, ReconstructOptions
 from sdgmnet.sfm.pairs import PairSelection
-from sdgmnet.sfm.reconstruct import Photos, reconstruct
+from sdgmnet.sfm.plausibility import implausibilities
+from sdgmnet.sfm.reconstruct import Photos, read_facts, reconstruct
 from sdgmnet.sfm.workspace import Workspace
 from sdgmnet.storage import read_json
 
@@ -39,6 +40,7 @@ class UndistortedModels(NamedTuple):
     broken: list[list[str]]  # name and reason of each photo that cannot be read
     sources: dict[str, str]  # original name of each copy
     peak_bytes: int
+    implausible: dict[str, str]  # names of the models that are left out, and why
 
 
 def reconstruct_undistorted(
@@ -48,7 +50,7 @@ def reconstruct_undistorted(
     options: SparseOptions,
     on_progress: OnProgress = no_progress,
 ) -> UndistortedModels:
-    """Reconstruct the named photos of a folder and undistort each model into models/0, 1, ... of the workspace."""
+    """Reconstruct the named photos of a folder and undistort each plausible model into models/0, 1, ... of the workspace."""
     found = reconstruct(
         workspace,
         Photos(folder, tuple(names), max_size=options.size),
@@ -61,17 +63,25 @@ def reconstruct_undistorted(
     )
     photos = found.imported["photos"]
     models = [workspace.folder / "models" / str(number) for number in range(len(found.models))]
+    reasons = [implausibilities(read_facts(figures["facts"])) for figures in found.models]
+    implausible = {
+        model.name: f"the model is implausible: {'; '.join(why)}."
+        for model, why in zip(models, reasons, strict=True)
+        if why
+    }
     for number, model in enumerate(models):
         on_progress("undistorting", number, len(models))
-        undistort(workspace, number, model, options.size, tracks=True)
+        if model.name not in implausible:
+            undistort(workspace, number, model, options.size, tracks=True)
     first, *later = found.rounds
     pairs = f"{first} neighbours in order, {' + '.join(map(str, later)) or '0'} by shared points"
     return UndistortedModels(
-        models,
+        [model for model in models if model.name not in implausible],
         f"all {first}" if len(photos) <= options.all_pairs else pairs,
         found.imported["broken"],
         {photo["name"]: photo["source"] for photo in photos},
         workspace.timer.read()["peak_bytes"],
+        implausible,
     )
 
 

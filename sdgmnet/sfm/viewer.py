@@ -220,7 +220,7 @@ def frustum(view: View, length: float) -> np.ndarray:
     return np.concatenate([view.centre()[None], (length * rays - view.translation) @ view.rotation])
 
 
-def write_page(cloud: Cloud, views: Sequence[View], path: Path | str, title: str) -> None:
+def write_page(cloud: Cloud, views: Sequence[View], path: Path | str, title: str, remarks: Sequence[str] = ()) -> None:
     """cloud.html: points rotated as the cameras look, x right, y down, z ahead, and scaled to a radius of 1."""
     turn = look_rotation(views, 0, 0)
     centres = np.array([view.centre() for view in views])
@@ -243,18 +243,20 @@ def write_page(cloud: Cloud, views: Sequence[View], path: Path | str, title: str
         "distance": 2.2,
     }
     text = TEMPLATE.read_text(encoding="utf-8").replace("@TITLE@", html.escape(title))
+    text = text.replace("@REMARKS@", "".join(f"<p>{html.escape(remark)}</p>" for remark in remarks))
     write_text(path, text.replace("@DATA@", json.dumps(data)))
 
 
 def draw_model(workspace: Workspace, summary: dict[str, Any], name: str) -> None:
-    """cloud.png and cloud.html of the largest model of a workspace."""
+    """cloud.png and cloud.html of the largest model of a workspace; the page gives the reasons if it is implausible."""
+    name = f"IMPLAUSIBLE MODEL, {name}" if summary["implausible"] else name
     title = (
         f"{name}: {summary['registered']} of {summary['photos']} photos, {summary['points']} points, "
         f"tracks of {summary['track_length']:.2f}, {summary['reprojection_error']:.2f} px"
     )
     cloud, views = read_ply(workspace.sparse / POINTS), load_scene(workspace.scene).views
     draw_overview(cloud, views, workspace.folder / "cloud.png", title)
-    write_page(cloud, views, workspace.folder / "cloud.html", title)
+    write_page(cloud, views, workspace.folder / "cloud.html", title, summary["implausible"])
 
 
 def to_base64(values: np.ndarray) -> str:

@@ -54,10 +54,13 @@ def test_two_images_give_counts_times_and_a_drawing(turned: list[Path], tmp_path
     np.testing.assert_allclose(matrix / matrix[2, 2], [[0, -1, 299], [1, 0, 0], [0, 0, 1]], atol=0.1)
 
 
-@pytest.mark.parametrize("words", [[], ["--no-mutual"], ["--ratio", "0.8"], ["--no-mutual", "--ratio", "0.8"]])
+@pytest.mark.parametrize(
+    "words", [[], ["--no-mutual"], ["--ratio", "0.8"], ["--ratio", "none"], ["--no-mutual", "--ratio", "none"]]
+)
 def test_matches_are_those_of_python(turned: list[Path], words: list[str], capsys: Capture) -> None:
     first, second = (describe(path, descriptor="rootsift") for path in turned)
-    wanted = match(first, second, mutual="--no-mutual" not in words, ratio=0.8 if "--ratio" in words else None)
+    ratio = {"ratio": {"none": None, "0.8": 0.8}[words[-1]]} if "--ratio" in words else {}
+    wanted = match(first, second, mutual="--no-mutual" not in words, **ratio)
     assert run("match", *turned, *words, *ROOTSIFT, "--json") == 0
     assert json.loads(capsys.readouterr().out)["counts"]["matches"] == len(wanted.pairs)
 

@@ -91,7 +91,7 @@ def two_models(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         for copy in models:
             if not copy.exists():
                 shutil.copytree(model, copy)
-        return UndistortedModels(models, "all 3", [], {name: f"photo {name}" for name in names}, 0)
+        return UndistortedModels(models, "all 3", [], {name: f"photo {name}" for name in names}, 0, {})
 
     monkeypatch.setattr("sdgmnet.data.photos.pipeline.reconstruct_undistorted", reconstruct)
     shutil.copytree(model / "images", tmp_path / "photos/scene")

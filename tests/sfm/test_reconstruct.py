@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,10 +19,13 @@ import pytest
 
 from sdgmnet.cli import main
 from sdgmnet.errors import InputError
-from sdgmnet.sfm import colmap_steps, feature_sources
+from sdgmnet.sfm import colmap_steps, feature_sources, plausibility
 from sdgmnet.sfm import reconstruct as driver
+from sdgmnet.sfm.attempts import ATTEMPTS, Attempt, Mapper, distinct_attempts
 from sdgmnet.sfm.feature_sources import ReconstructOptions, Run
-from sdgmnet.sfm.reconstruct import NoModel
+from sdgmnet.sfm.pairs import PairSelection
+from sdgmnet.sfm.plausibility import ModelFacts
+from sdgmnet.sfm.reconstruct import NoModel, Photos, SparseModels
 from sdgmnet.sfm.scene import SparseScene, load_scene
 from sdgmnet.sfm.viewer import read_ply
 from sdgmnet.sfm.workspace import Workspace
@@ -241,17 +245,115 @@ def test_photos_of_different_things(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert (tmp_path / "model/database.db").exists()  # what was computed stays
 
 
+def facts(points: int) -> dict[str, Any]:
+    """Of a model of five photos that is plausible, unless they see fewer than 30 points."""
+    photo = {"name": "a.jpg", "points": points, "focal": 1.0, "corner_shift": 0.0}
+    counts = {"verified_matches": 500, "matches_in_tracks": 5 * points, "connected": 5, "reprojection_error": 0.5}
+    return {"photos": [photo] * 5, **counts}
+
+
+def fake_models(monkeypatch: pytest.MonkeyPatch, points: list[int]) -> list[str]:
+    """Attempts that register photos with so many points each; 0: none. Returns the names of the attempts, as they are made."""
+    made: list[str] = []
+
+    def make_models(run: Run, source: Any, pairs: Any, attempt: Attempt) -> Any:
+        made.append(attempt.what)
+        count = points[int(attempt.what)]
+        figures = {"photos": [], "registered": 5, "points": count, "facts": facts(count)}
+        return [10], [figures] if count else []
+
+    monkeypatch.setattr(driver, "make_models", make_models)
+    monkeypatch.setattr(driver, "import_photos", lambda *_: {"photos": [], "broken": []})
+    return made
+
+
+def find(folder: Path, count: int) -> SparseModels:
+    (folder / "a.jpg").write_bytes(b"a")
+    workspace = Workspace(folder / "model")
+    workspace.records.mkdir(parents=True, exist_ok=True)
+    workspace.database.touch()
+    source: Any = SimpleNamespace(described={}, verifies=False, ratio_test=True, extract=lambda _: None)
+    attempts = tuple(Attempt(str(number), Mapper(min_initial_matches=100 + number)) for number in range(count))
+    photos = Photos(folder, ("a.jpg",))
+    return driver.reconstruct(workspace, photos, source, PairSelection(), ReconstructOptions(), attempts=attempts)
+
+
+@pytest.mark.parametrize(
+    ("points", "chosen", "tried"),
+    [
+        ([90, 20, 95], "0", ["0", "0"]),  # the second time, the models on disk are only read
+        ([9, 80, 95], "1", ["0", "1", "1"]),
+        ([9, 0, 95], "2", ["0", "1", "2", "2"]),
+        ([9, 19, 8], "1", ["0", "1", "2", "1"]),
+        ([0, 3, 0], "1", ["0", "1", "2", "1"]),
+    ],
+)
+def test_the_first_plausible_attempt_is_taken_or_else_the_best(
+    points: list[int], chosen: str, tried: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = fake_models(monkeypatch, points)
+    found = find(tmp_path, 3)
+    assert (found.attempt, made) == (chosen, tried)
+    assert bool(found.implausible) == (points[int(chosen)] < 30)
+    assert [one["attempt"] for one in found.outcomes] == tried[:-1]
+    made.clear()
+    assert find(tmp_path, 3) == found and made == [chosen]  # finished attempts are not repeated
+    with pytest.raises(InputError, match="another attempts"):
+        find(tmp_path, 2)
+
+
+def test_no_attempt_gives_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_models(monkeypatch, [0, 0])
+    with pytest.raises(NoModel, match="do not form a model"):
+        find(tmp_path, 2)
+
+
+def test_attempts_that_would_repeat_an_earlier_one_are_left_out() -> None:
+    plain, strict, ratio = (
+        Attempt("plain"),
+        Attempt("strict", Mapper(refine_distortion=False)),
+        Attempt("r", max_ratio=0.8),
+    )
+    assert distinct_attempts((plain, strict, ratio), None, ratio_test=True) == [plain, strict, ratio]
+    assert distinct_attempts((plain, strict, ratio), 0.7, ratio_test=True) == [plain, strict]
+    assert distinct_attempts((plain, strict, ratio), None, ratio_test=False) == [plain, strict]
+    assert ratio.ratio(0.9) == ratio.ratio(None) == 0.8 and ratio.ratio(0.7) == 0.7 and plain.ratio(0.7) == 0.7
+
+
+def test_an_implausible_model_is_not_a_success(
+    workspace: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every attempt is implausible where photos should see more points than they have keypoints."""
+    monkeypatch.setattr(plausibility, "MIN_POINTS_PER_PHOTO", 701)
+    again = tmp_path / "model"
+    shutil.copytree(workspace, again)
+    remove(again / ".work/attempts.json")
+    words = ["reconstruct", str(photos), "-o", str(again), *OPTIONS, "--dense"]
+    assert main(words) == 3
+    printed, summary = capsys.readouterr(), figures(again)
+    assert len(summary["attempts"]) == len(ATTEMPTS) and "dense" not in summary
+    assert "at least 701 per photo" in summary["implausible"][0]
+    assert "at least 701 per photo" in printed.err and "implausible" in printed.out
+    assert "at least 701 per photo" in (again / "cloud.html").read_text()
+    best = max(summary["attempts"], key=lambda one: one["matches_in_tracks"])
+    assert best["attempt"] == summary["attempt"] and best["points"] == summary["points"]
+    assert json.loads((again / ".work/models.json").read_text())["attempt"] == summary["attempt"]
+    before = model_bytes(again)
+    remove(again / "sparse")
+    assert main(words) == 3 and figures(again) == summary and model_bytes(again) == before
+
+
 def test_a_full_disk_while_mapping_is_not_the_photos_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The benchmark continues after photos that give no model, and must not after this."""
 
     def disk_full(*_: Any, **__: Any) -> None:
         raise InputError("the disk is full.")
 
-    for answer, expected in ((disk_full, InputError), (lambda *_, **__: [], NoModel)):
-        monkeypatch.setattr(Workspace, "run", answer)
-        with pytest.raises(InputError) as raised:
-            driver.map_photos(Run(Workspace(tmp_path), [], ReconstructOptions(), lambda *_: None))
-        assert type(raised.value) is expected
+    monkeypatch.setattr(Workspace, "run", disk_full)
+    with pytest.raises(InputError) as raised:
+        driver.map_photos(Run(Workspace(tmp_path), [], ReconstructOptions(), lambda *_: None), ATTEMPTS[0])
+    assert type(raised.value) is InputError
+    assert not (tmp_path / ".work/models.json").exists()
 
 
 @pytest.mark.parametrize("free", [0, 1 << 30])
@@ -269,16 +371,18 @@ def test_a_truncated_model_never_gets_its_name(free: int, tmp_path: Path, monkey
     monkeypatch.setitem(sys.modules, "pycolmap", colmap)  # type: ignore[arg-type]
     monkeypatch.setattr(colmap_steps, "mapping_options", lambda *_: None)
     monkeypatch.setattr(colmap_steps, "figures", lambda _: {"registered": 5})
+    plausible = ModelFacts((), 0, 0, 5, 0.5)
+    monkeypatch.setattr(colmap_steps, "model_facts", lambda *_: plausible)
     scene = SparseScene((), np.zeros((0, 3)), np.zeros((0, 2), int))
     monkeypatch.setattr(colmap_steps, "read_scene", lambda _: (scene, []))
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
     paths = [str(tmp_path / name) for name in ("database.db", "images", "sparse", "scene.npz", "heartbeat")]
     if free:
         require_room_left(tmp_path)
-        assert colmap_steps.map_images(*paths, 5, 0) == [{"registered": 5}]
+        assert colmap_steps.map_images(*paths, 5, 0, {}) == [{"registered": 5, "facts": asdict(plausible)}]
     else:
         with pytest.raises(InputError, match="disk is full"):
-            colmap_steps.map_images(*paths, 5, 0)
+            colmap_steps.map_images(*paths, 5, 0, {})
     assert (tmp_path / "sparse").exists() == bool(free)
     assert not list(tmp_path.glob(".sparse*"))
 

@@ -138,7 +138,7 @@ def work_on(
     models = found.models
     points: dict[Path, Points] = {}
     engines: set[str] = set()
-    left_out: list[list[str]] = []
+    left_out = [[name, reason] for name, reason in found.implausible.items()]
     for model in models:
         label = scene.name if len(models) == 1 else f"{scene.name}, model {model.name}"
         try:
