@@ -127,7 +127,6 @@ def test_help_and_wrong_options_need_no_slow_library(program: str, place: str) -
         (["train", "-o", "{tmp}/run", "--data", "demo", "--recipe", "hinet"], "did you mean hynet?"),
         (["train", "-o", "{tmp}/run", "--data", "demo", "--loss", "sdgn"], "did you mean sdgm?"),
         (["train", "-o", "{tmp}/run"], "--data demo"),
-        (["train", "-o", "{tmp}/run", "--data", "demo", "--no-carried"], "--reprojected"),
         (["evaluate", "match"], "did you mean evaluate matching?"),
         (["evaluate", "hpathces"], "did you mean evaluate hpatches?"),
         (["train", "-o", "{tmp}/run", "--data", "{tmp}/nowhere"], "nowhere"),
