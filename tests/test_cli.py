@@ -114,7 +114,6 @@ def test_help_and_wrong_options_need_no_slow_library(program: str, place: str) -
         (["trian"], "did you mean train?"),
         (["mach"], "did you mean match"),
         (["match", "a.jpg", "b.jpg", "--keypoint", "5"], "did you mean --keypoints?"),
-        (["match", "a.jpg", "b.jpg", "--limit", "5"], "--keypoints N"),
         (["describe", "a.jpg", "-o", "{tmp}/f.h5", "--keypoints", "points.txt"], "--keypoints-from"),
         (["describe", "a.jpg", "-o", "{tmp}/features.txt"], "features.h5"),
         (["export", "onnx", "sdgmnet", "-o", "{tmp}/model.pt"], "model.onnx"),
