@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+from sdgmnet.descriptors import accepted_forms
 from sdgmnet.errors import InputError
-from sdgmnet.options import Flag, OptionalOut, Positional, require_options
+from sdgmnet.options import Flag, Option, OptionalOut, Positional, require_options
 from sdgmnet.pretrained import ALIAS
 
 
@@ -55,8 +57,7 @@ class StabilityOptions:
     """Folders of photos, one per set."""
     out: OptionalOut = None
     """Folder for results.json, table.md and the workspaces, which are kept; default: only print."""
-    descriptors: tuple[str, ...] = (ALIAS,)
-    """Descriptors to compare."""
+    descriptors: Annotated[tuple[str, ...], Option(help=f"Descriptors to compare: {accepted_forms()}.")] = (ALIAS,)
     ratios: tuple[str, ...] = ()
     """Ratio tests to compare, such as none 0.9; default: that of sdgmnet reconstruct."""
     qualities: tuple[int, ...] = (95, 92, 90, 88, 85)
