@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 MIN_POINTS_PER_PHOTO = 30  # COLMAP registers a photo by so many matches with points
-MIN_SHARE_IN_TRACKS = 0.3
+MIN_SHARE_IN_TRACKS = 0.25
 FOCAL_LENGTHS = (0.3, 10.0)  # times the longer side: 11 mm to 360 mm on a 36 mm film
 MAX_CORNER_SHIFT = (
     0.5  # a strong wide-angle lens moves the corner of the image by a third of its distance from the centre

@@ -51,7 +51,7 @@ def test_bounds_are_inside(at_the_bound: dict[str, float]) -> None:
 @pytest.mark.parametrize(
     ("changed", "shown"),
     [
-        ({"matches_in_tracks": 2699}, "30.0 % of 9000"),
+        ({"matches_in_tracks": 2249}, "25.0 % of 9000"),
         ({"connected": 9}, "9 of 10"),
         ({"reprojection_error": 2.01}, "2.01 px"),
         ({"reprojection_error": float("nan")}, "nan px"),
