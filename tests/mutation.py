@@ -1,4 +1,4 @@
-"""Mutation testing of the heart: python -m tests.mutation [--sample 200] [--seed 0] [--only loss/mining.py]
+"""Mutation testing of the heart: python -m tests.mutation [--sample 200] [--seed 0] [--only loss/mining.py [--lines 12 40]]
 
 Makes one small change at a time (a comparison, an operator, a number, a condition, a call left out) in the modules of `TESTS`,
 and runs their tests against it. A mutant is killed when a test fails or hangs; a survivor is a line that the tests do not
@@ -200,6 +200,7 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", default=list(TESTS), choices=list(TESTS), help="modules")
+    parser.add_argument("--lines", nargs="*", type=int, help="only mutants of these lines")
     arguments = parser.parse_args()
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT))
@@ -214,6 +215,7 @@ def main() -> int:
         Mutant(module, number, line, change)
         for module, tree in trees.items()
         for number, (_, line, change) in enumerate(mutations(tree))
+        if arguments.lines is None or line in arguments.lines
     ]
     chosen = mutants
     if arguments.sample and arguments.sample < len(mutants):

@@ -23,6 +23,7 @@ from sdgmnet.loss import (
     SOSNetLoss,
     TFeatLoss,
 )  # fmt: skip
+from sdgmnet.loss.cdf import vote
 from sdgmnet.loss.orthogonal import WithOrthogonality
 from tests.loss import loops
 
@@ -291,3 +292,29 @@ def test_nothing_violated_is_zero_with_zero_gradient() -> None:
     a = torch.eye(4, dtype=torch.float64).requires_grad_()
     value = HardNetLoss(margin=0.5)(a, a.detach().clone())
     assert value.item() == 0 and not torch.autograd.grad(value, a)[0].any()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_progress_may_be_left_out(name: str) -> None:
+    given = batch(3)
+    a, p = encoded(given.x, given.first_x), encoded(given.y, given.first_y)
+    loss, twin = LOSSES[name](), LOSSES[name]()
+    more = {"anchor_encoded": a, "positive_encoded": p} if getattr(loss, "needs", None) else {}
+    assert torch.equal(
+        loss(a.descriptors, p.descriptors, **more), twin(a.descriptors, p.descriptors, progress=1.0, **more)
+    )
+
+
+def test_votes_are_shared_by_two_bins() -> None:
+    place, admissible = torch.tensor([0.0, 1.5, 2.25, 4.0]), torch.tensor([True, True, False, True])
+    assert vote(place, admissible, 5).mul(6).tolist() == pytest.approx([2, 1, 1, 0, 2])
+    assert torch.isfinite(call(CDFLoss(bins=2), batch(0)))
+    with pytest.raises(InputError, match="bins"):
+        CDFLoss(bins=1)
+
+
+def test_integers_are_no_descriptors() -> None:
+    rows = torch.eye(4, dtype=torch.int64)
+    for loss in (SDGMLoss(), HardNetOriginalLoss(), SOSNetLoss()):
+        with pytest.raises(InputError, match="anchor must be floating point, not torch.int64"):
+            loss(rows, rows)

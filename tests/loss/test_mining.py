@@ -41,6 +41,13 @@ def test_of_equal_negatives_the_lowest_point_is_taken(block: int, monkeypatch: p
     assert torch.equal(highest, torch.zeros(20, dtype=torch.float64))
 
 
+def test_a_negative_at_the_threshold_is_ignored() -> None:
+    """In a row that has others too, and in rows that have none."""
+    rows = torch.stack([AXES[0], AXES[1], -AXES[0]])
+    highest, index = nearest_points(rows, rows, 0.0)
+    assert highest.tolist() == [-1, -2, -1] and index[[0, 2]].tolist() == [2, 0]
+
+
 @pytest.mark.parametrize("comparisons", ["across", "all"])
 def test_of_equal_distances_the_lowest_point_is_taken(comparisons: str, monkeypatch: pytest.MonkeyPatch) -> None:
     a, p = AXES[torch.arange(20) % 4].requires_grad_(), AXES[torch.arange(20) % 4].requires_grad_()

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -179,3 +180,20 @@ def test_progress_is_a_share(name: str, progress: float) -> None:
     loss, sides = loss_by_name(name, {}), torch.eye(4)
     with pytest.raises(InputError, match=f"progress.*{progress}"):
         loss(sides, sides, progress=progress)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "allowed", "refused"),
+    [
+        ("sdgm", "power_adjustment", (True, False), (1, 0.0, "false")),
+        ("sdgm", "margin", (0, 0.5), (True, "0.5", None)),
+        ("cdf", "bins", (2, 64), (64.0, "64")),
+        ("hardnet", "mean_over", ("all",), ("half",)),
+    ],
+)
+def test_options_have_types(name: str, option: str, allowed: tuple[Any, ...], refused: tuple[Any, ...]) -> None:
+    for value in allowed:
+        loss_by_name(name, {option: value})
+    for value in refused:
+        with pytest.raises(InputError, match=option):
+            loss_by_name(name, {option: value})

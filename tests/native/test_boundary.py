@@ -4,6 +4,8 @@ Values are those of the plain engine. `make sanitize` runs this file with more r
 AddressSanitizer and UndefinedBehaviorSanitizer, which abort where a kernel reads or writes outside its arrays.
 """
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -140,3 +142,20 @@ def test_sizes_that_do_not_match_are_refused() -> None:
     ):
         with pytest.raises(InputError):
             refused()
+
+
+@pytest.mark.skipif(not SANITIZED, reason="make sanitize")
+def test_the_sanitizers_see_a_read_beyond_an_array() -> None:
+    """Otherwise a run of `make sanitize` without a finding would prove nothing."""
+    code = """
+import numpy as np
+from tests.native import conftest
+from sdgmnet.native.build import library
+
+rows, at, found = np.ones((4, 8), np.float32), np.zeros(1, np.int64), np.empty(1)
+library().sdgmnet_pair_distances(
+    rows.ctypes.data, rows.ctypes.data, at.ctypes.data, at.ctypes.data, 1, 80, 0, found.ctypes.data, 1
+)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode != 0 and "heap-buffer-overflow" in ended.stderr and "nearest.cpp" in ended.stderr
