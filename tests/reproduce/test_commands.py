@@ -80,6 +80,7 @@ def test_table1_and_again_without_training(folders: Path, tmp_path: Path, capsys
     assert "no finished run" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_table1_with_only_the_loss_changed(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It has its own files; runs that both tables need are trained once."""
     out = tmp_path / "out"
@@ -108,6 +109,7 @@ def test_table1_with_only_the_loss_changed(folders: Path, tmp_path: Path, capsys
     assert not folders_of["sdgm"] & folders_of["native"]
 
 
+@pytest.mark.slow
 def test_figures_of_sdgmnets_runs(folders: Path, tmp_path: Path) -> None:
     """fig6a, reproducibility, fig6b, fig6c, fig7 and table2-4 on tiny runs that they share."""
     out = tmp_path / "out"
@@ -174,6 +176,7 @@ def test_a_plan_counts_a_run_once(folders: Path, tmp_path: Path, capsys: pytest.
     assert all(one["seconds"] > 0 for one in lines) and not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_command_started_twice_shares_its_runs(folders: Path, tmp_path: Path) -> None:
     """Two real processes at once: each run is trained by one of them, and both write the whole figure."""
     out = tmp_path / "out"

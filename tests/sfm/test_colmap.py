@@ -110,6 +110,7 @@ print([[k.x, k.y, k.compute_scale(), k.compute_orientation() % (2 * np.pi), k.a1
     assert from_colmap(np.zeros((0, 4))).xy.shape == (0, 2)
 
 
+@pytest.mark.slow
 def test_colmaps_own_keypoints_lie_where_ours_do(tmp_path: Path) -> None:
     """It detects in its own way: the same blobs, and for each the place to a tenth of a pixel, the scale and the angle."""
     image = noise_image(480, 400)

@@ -255,6 +255,7 @@ def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "iterate_once", signalled)
 
 
+@pytest.mark.slow
 def test_the_command_by_two_ranks(
     blobs: PatchSet, other_blobs: PatchSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
