@@ -9,9 +9,9 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/sdgmnet demo -o demo
 
-# The default suite, with a coverage summary. --dist loadfile keeps fixtures of a file in one process.
+# The default suite, with a coverage summary. --dist worksteal keeps most tests of a file in one process.
 test: $(READY)
-	$(BIN)/pytest -q -n auto --maxprocesses 8 --dist loadfile --cov=sdgmnet --cov-report=term:skip-covered
+	$(BIN)/pytest -q -n auto --maxprocesses 8 --dist worksteal --cov=sdgmnet --cov-report=term:skip-covered
 
 # What takes longer than a minute each.
 test-slow: $(READY)

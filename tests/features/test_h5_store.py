@@ -124,7 +124,7 @@ def write_many(path: Path, pause: float, total: int, told: int) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("pause", [0.0, 0.05])
+@pytest.mark.parametrize("pause", [0.0, pytest.param(0.05, marks=pytest.mark.slow)])
 def test_killed_at_any_moment_it_is_valid_and_continued(path: Path, pause: float, merge_always: None) -> None:
     """It merges after every group: as many chances as can be to be killed in the middle of it."""
     parts_folder(path).mkdir()

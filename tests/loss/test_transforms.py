@@ -46,7 +46,8 @@ def train(compiled: Callable[[Callable[..., Tensor]], Callable[..., Tensor]]) ->
     return [torch.stack(values), *(one.detach() for one in encoder.parameters()), *loss.state_dict().values()]
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_a_compiled_training_step_is_the_plain_one(backend: str) -> None:
     torch.compiler.reset()
     expected = train(lambda step: step)

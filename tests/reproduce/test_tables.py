@@ -105,6 +105,7 @@ def test_stages_are_the_lines_of_the_log(tmp_path: Path) -> None:
     assert config.iterations == 400
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error:.*(lims|log-scaled):UserWarning")
 def test_figures_of_the_ablation_and_the_sweeps(tmp_path: Path) -> None:
     """Also if a framework diverged, and if HPatches has no retrieval."""

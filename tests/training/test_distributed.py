@@ -137,7 +137,7 @@ def alone() -> dict[str, Any]:
     return follow()
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
 def ranks(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     return run_ranks(request.param, follow)
 

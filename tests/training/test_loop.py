@@ -27,6 +27,7 @@ from sdgmnet.training.recipes import settings_of
 from sdgmnet.training.run import Run
 
 QUIET = Console(quiet=True)
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ def test_a_second_process_is_refused(config: TrainConfig, tmp_path: Path) -> Non
         train(saved, tmp_path, resume=True, console=QUIET)
 
 
-@pytest.mark.parametrize("steps", [3, 8])
+@pytest.mark.parametrize("steps", [3, pytest.param(8, marks=SLOW)])
 def test_ctrl_c_then_resume_gives_the_same_bits(
     config: TrainConfig, tmp_path: Path, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +126,9 @@ def test_ctrl_c_then_resume_gives_the_same_bits(
     assert (tmp_path / "whole/log.jsonl").read_text() == (tmp_path / "parts/log.jsonl").read_text()
 
 
-@pytest.mark.parametrize("recipe", ["cdfdesc", "sosnet", "tfeat", "hynet"])
+@pytest.mark.parametrize(
+    "recipe", ["cdfdesc", "hynet", *(pytest.param(one, marks=SLOW) for one in ("sosnet", "tfeat"))]
+)
 def test_other_methods_resume_to_the_same_bits(
     config: TrainConfig, tmp_path: Path, recipe: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,16 +163,18 @@ def test_an_addend_changes_the_run_and_ends_well(config: TrainConfig, tmp_path: 
 
 def test_kill_9_then_resume_gives_the_same_bits(config: TrainConfig, tmp_path: Path) -> None:
     """A real process, really killed in the middle of a step, somewhere after its second checkpoint."""
-    command = [
-        sys.executable, "-m", "sdgmnet", "train", "--data", *config.data, "--holdout", *config.holdout,
-        "--iterations", "25", "--batch-size", "8", "--seed", "3", "--threads", "1", "--evaluations", "3",
-        "--evaluation-pairs", "60", "--checkpoint-every", "5",
-    ]  # fmt: skip
-    whole = subprocess.run([*command, "-o", str(tmp_path / "whole")], capture_output=True, text=True, check=False)
-    assert whole.returncode == 0, whole.stderr
-    process = subprocess.Popen([*command, "-o", str(tmp_path / "parts")], stderr=subprocess.DEVNULL)
+    config = replace(config, iterations=18, checkpoint_every=3)
+    train(config, tmp_path / "whole", console=QUIET)
+    flags = ("--iterations", "--batch-size", "--seed", "--threads", "--evaluations", "--evaluation-pairs",
+             "--checkpoint-every", "--learning-rate")  # fmt: skip
+    settings = [word for flag in flags for word in (flag, str(getattr(config, flag[2:].replace("-", "_"))))]
+    command = [sys.executable, "-m", "sdgmnet", "train"]
+    process = subprocess.Popen(
+        [*command, "--data", *config.data, "--holdout", *config.holdout, *settings, "-o", str(tmp_path / "parts")],
+        stderr=subprocess.DEVNULL,
+    )
     deadline = time.monotonic() + 120
-    while not (tmp_path / "parts/checkpoints/checkpoint-000000010.pt").exists():
+    while not (tmp_path / "parts/checkpoints/checkpoint-000000006.pt").exists():
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)
     time.sleep(0.1)
@@ -177,9 +182,8 @@ def test_kill_9_then_resume_gives_the_same_bits(config: TrainConfig, tmp_path: P
     assert process.wait() == -signal.SIGKILL
     assert not (tmp_path / "parts/last.safetensors").exists()
     resumed = subprocess.run(
-        [sys.executable, "-m", "sdgmnet", "train", "-o", str(tmp_path / "parts"), "--resume"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [*command, "-o", str(tmp_path / "parts"), "--resume"], capture_output=True, text=True, check=False
+    )
     assert resumed.returncode == 0, resumed.stderr
     assert "Resuming at step" in resumed.stderr
     assert same_weights(tmp_path / "whole/last.safetensors", tmp_path / "parts/last.safetensors")
