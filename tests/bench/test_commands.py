@@ -81,6 +81,7 @@ def test_the_plain_formulation_is_the_same_loss() -> None:
             assert (mine - theirs).norm() < 1e-4 * theirs.norm()
 
 
+@pytest.mark.slow
 def test_training_is_timed() -> None:
     timings = time_training(8, repeats=1, engine="eager")
     assert set(timings) == {"ours", "plain", "limit"}
@@ -93,6 +94,7 @@ def test_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "making a batch, N = 64" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_match(tmp_path: Path) -> None:
     rows = bench_rows(tmp_path, "match", "--descriptors", "300")
     assert [row[1] for row in rows] == ["ours", "product", "OpenCV", "ours"]

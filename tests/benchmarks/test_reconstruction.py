@@ -158,6 +158,7 @@ def test_engines_have_columns_of_their_own_and_implausible_models_are_marked() -
     assert all(len(line) == len(header) for line in body)
 
 
+@pytest.mark.slow
 def test_colmaps_own_pipeline_is_a_row_and_its_keypoints_are_everybodys(tmp_path: Path) -> None:
     write_photos(tmp_path / "small", 3, width=280, height=210)
     (tmp_path / "small/broken.jpg").write_bytes(b"no image")

@@ -129,7 +129,7 @@ def test_killed_at_any_moment_it_is_valid_and_continued(path: Path, pause: float
     """It merges after every group: as many chances as can be to be killed in the middle of it."""
     parts_folder(path).mkdir()
     (parts_folder(path) / ".half-written.part").write_bytes(b"half")
-    total, kills = 80, 20
+    total, kills = 80, 10
     rng, held, in_the_middle = np.random.default_rng(int(pause * 100)), 0, 0
     for turn in range(kills + 1):
         reading, telling = os.pipe()

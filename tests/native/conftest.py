@@ -25,7 +25,7 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@pytest.fixture(params=["x86-64", "haswell"])
+@pytest.fixture(params=[pytest.param("x86-64", marks=pytest.mark.slow), "haswell"])
 def older_processor(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

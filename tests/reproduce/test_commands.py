@@ -243,6 +243,7 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_figures_of_a_run(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert main("fig2", run, "-o", out) == 0 and is_written(out, "fig2")
@@ -268,6 +269,7 @@ def test_captions_name_the_kind_of_run(run: Path, tmp_path: Path, capsys: pytest
     assert "without power adjustment" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_modulation_takes_the_run_and_options(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     call = ["modulation", "sdgm", "tfeat,margin=0.5", "--run", run, "--grid", 3, "--pairs", 5]

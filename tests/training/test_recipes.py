@@ -102,7 +102,7 @@ def test_presets_are_the_methods() -> None:
 SMALL: dict[str, Any] = {"iterations": 6, "batch_size": 12, "evaluations": 1, "evaluation_pairs": 60, "threads": 1}
 
 
-@pytest.mark.parametrize("preset", ["native", "sdgm"])
+@pytest.mark.parametrize("preset", ["native", pytest.param("sdgm", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_trains(name: str, preset: str, blobs: PatchSet, other_blobs: PatchSet, tmp_path: Path) -> None:
     config = replace(settings_of(name, preset), **SMALL)
