@@ -63,6 +63,7 @@ def test_best_batch_is_the_fastest(clock: Clock) -> None:
     assert best_batch(calls) == 64
 
 
+@pytest.mark.slow
 def test_fresh_process_reports_seconds_and_memory() -> None:
     result = timing.in_fresh_process("", "", "block = np.ones(50 * 2**20, dtype=np.uint8); time.sleep(0.1)")
     assert result["seconds"] > 0.1

@@ -49,6 +49,7 @@ def trained(out: Path) -> list[Path]:
     return sorted((out / "runs").glob("*/result.json"))
 
 
+@pytest.mark.slow
 def test_table1_and_again_without_training(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     call = ["table1", *words(folders, out, "--methods", "sift", "tfeat", "--best-seeds", "1")]
@@ -300,6 +301,7 @@ def test_a_runs_own_loss_has_the_runs_options(run: Path, tmp_path: Path, monkeyp
         assert make_loss(text, run).scale == scale
 
 
+@pytest.mark.slow
 def test_fig1_fig3_and_norms(blobs: PatchSet, tmp_path: Path) -> None:
     blobs.save(tmp_path / "set")
     weights, out = tmp_path / "weights.safetensors", tmp_path / "out"

@@ -225,6 +225,7 @@ def test_a_loss_with_buffers_is_trained_on_the_angles(angles: Angles) -> None:
     assert gradient_of(prepared, triplet_batch(0.5, 0.9, ROWS)).abs().max() > 0
 
 
+@pytest.mark.slow
 def test_figure_results_and_table(tmp_path: Path, angles: Angles) -> None:
     names = ["sdgm", "hardnet-original"]
     found = [examine(prepare(loss_by_name(name, {}), angles, ROWS), name, angles, 5, ROWS) for name in names]
