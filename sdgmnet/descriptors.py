@@ -1,4 +1,7 @@
-"""Descriptors by name, in one grammar: `[label=]spec`. `DESCRIPTORS` lists every form of a spec and what loads it."""
+"""Descriptors by name, in one grammar: `[label=]spec[@window]`. `DESCRIPTORS` lists every form of a spec and what loads it.
+
+The window is the side of the patches in sigmas; without it, it is that of the weights.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +21,8 @@ from sdgmnet.features.describe import (
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.sift import rootsift, rootsift_at_keypoints, sift, sift_at_keypoints
 from sdgmnet.pretrained import ALIAS, find_weights, shipped_names
-from sdgmnet.storage import digest, reason_of, require_bounded_zip
+from sdgmnet.registry import WINDOW, is_window
+from sdgmnet.storage import digest, parse_json, reason_of, require_bounded_zip
 
 if TYPE_CHECKING:  # the forms of a descriptor stand in help texts, which need no torch
     from torch import Tensor
@@ -76,7 +80,20 @@ def load_onnx(spec: str) -> Descriptor:
         found = [(one.shape, one.type) for one in inputs]
         raise InputError(f"{path} must take float patches (batch, 1, side, side) with a free batch size, not {found}.")
     name = inputs[0].name
-    return Descriptor(path.stem, in_chunks(lambda pixels: session.run(None, {name: pixels.numpy()})[0], shape[2]))
+    describe = in_chunks(lambda pixels: session.run(None, {name: pixels.numpy()})[0], shape[2])
+    return Descriptor(path.stem, describe, window=_window_in(session.get_modelmeta().custom_metadata_map, path))
+
+
+def _window_in(metadata: dict[str, str], path: Path) -> float:
+    """The window in the card of an ONNX model; models from elsewhere have none."""
+    try:
+        card = parse_json(metadata.get("card", "{}"))
+    except ValueError:
+        card = None
+    window = card.get("window", WINDOW) if isinstance(card, dict) else None
+    if not is_window(window):
+        raise InputError(f"{path}: window in its card must be a number from 1 to 100, not {window!r}: export it again.")
+    return float(window)
 
 
 def load_kornia(spec: str) -> Descriptor:
@@ -159,7 +176,10 @@ def accepted_forms() -> str:
     return f"{', '.join(first)} or {last}"
 
 
-COMPARED = f"Descriptors to compare: {accepted_forms()}. Each may have a label, as in mine=runs/one."  # a help text
+COMPARED = (  # a help text
+    f"Descriptors to compare: {accepted_forms()}. Each may have a label, as in mine=runs/one, and patches of another window "
+    "than its weights', in sigmas, as in sdgmnet@20."
+)
 
 
 def load_descriptor(descriptor: "DescriptorLike") -> Descriptor:
@@ -169,10 +189,17 @@ def load_descriptor(descriptor: "DescriptorLike") -> Descriptor:
     if not isinstance(descriptor, str):
         return descriptor_from_encoder(descriptor)
     label, spec = split_label(descriptor)
+    spec, window = split_window(spec)
     form = require_form(descriptor)
     load = DESCRIPTORS.get(form, load_weights)
     loaded = load(spec.partition(":")[2] if ":" in form else spec)
-    return loaded._replace(label=label or loaded.label, fingerprint=descriptor_fingerprint(spec))
+    if window is not None:
+        if loaded.describe_at_keypoints is not None:
+            raise InputError(
+                f"{descriptor!r}: {spec} is not computed from patches and has no window; leave out @{window:g}."
+            )
+        loaded = loaded._replace(label=f"{loaded.label}@{window:g}", window=window)
+    return loaded._replace(label=label or loaded.label, fingerprint=descriptor_fingerprint(descriptor))
 
 
 def load_descriptors(texts: Sequence[str], *, unique_labels: bool = True) -> list[Descriptor]:
@@ -191,7 +218,7 @@ def load_descriptors(texts: Sequence[str], *, unique_labels: bool = True) -> lis
 
 def require_form(text: str) -> str:
     """The form of `[label=]spec`, or InputError; loads nothing."""
-    form = form_of(split_label(text)[1])
+    form = form_of(split_window(split_label(text)[1])[0])
     if form is None:
         raise InputError(f"{text!r} is not a descriptor: give {accepted_forms()}; with a label, mine=runs/one.")
     return form
@@ -214,8 +241,23 @@ def split_label(text: str) -> tuple[str, str]:
     """Label and spec. Either may contain "=": the label ends at the first one that leaves a known name or an existing path."""
     cuts = [("", text)] + [(text[:i], text[i + 1 :]) for i, letter in enumerate(text) if letter == "="]
     names = {*DESCRIPTORS, *shipped_names()}
-    known = (cut for cut in cuts if cut[1] in names or (cut[1] and _path_in(cut[1]).exists()))
+    known = (cut for cut in cuts if (spec := split_window(cut[1])[0]) in names or (spec and _path_in(spec).exists()))
     return next(known, cuts[min(1, len(cuts) - 1)])
+
+
+def split_window(spec: str) -> tuple[str, float | None]:
+    """Spec and window of `spec@window`; None without one. A path that exists is a spec as it is."""
+    before, at, after = spec.rpartition("@")
+    if not at or not after.replace(".", "", 1).isdecimal() or _path_in(spec).exists():
+        return spec, None
+    if not is_window(float(after)):
+        raise InputError(f"{spec!r}: a window must be from 1 to 100 sigmas, not {after}.")
+    return before, float(after)
+
+
+def with_window(descriptor: str, window: float | None) -> str:
+    """The descriptor with another window, as in sdgmnet@20; None leaves it."""
+    return descriptor if window is None else f"{descriptor}@{window:g}"
 
 
 def _path_in(spec: str) -> Path:
@@ -229,14 +271,14 @@ def _path_in(spec: str) -> Path:
 
 def descriptor_fingerprint(text: str) -> str:
     """Name and digest of the weights, the same wherever they lie: what tells whether descriptors can be compared."""
-    _, spec = split_label(text)
+    spec, window = split_window(split_label(text)[1])
     form = form_of(spec) or ""
     prefix, colon, _ = form.partition(":")
     path = _path_in(spec) if colon else find_weights(spec)
     if (form == spec and DESCRIPTORS.get(form, load_weights) is not load_weights) or not path.is_file():
-        return spec
+        return with_window(spec, window)
     kind = spec.split(":")[1] if "NAME" in form else ""
-    return f"{prefix if colon else ''}{colon}{kind}{Path(spec).name} {digest(path)}"
+    return f"{prefix if colon else ''}{colon}{kind}{with_window(Path(spec).name, window)} {digest(path)}"
 
 
 def describe(

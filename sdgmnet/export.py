@@ -68,7 +68,7 @@ def export_onnx(encoder: Encoder, path: Path | str, card: dict[str, Any] | None 
         for module, training in modes:
             module.training = training
     assert program is not None
-    program.model.metadata_props["card"] = json.dumps(card or {})
+    program.model.metadata_props["card"] = json.dumps({"window": encoder.window, **(card or {})})
     with new_file(path) as part:
         program.save(str(part), external_data=False)
 
@@ -77,7 +77,7 @@ def halved(encoder: Encoder) -> Encoder:
     """The encoder with its weights in half precision, for storage; refused if descriptors of a real image change."""
     half = copy.deepcopy(encoder).half()
     image = read_image("camera.png")
-    patches = cut_patches(image, detect(image, 1000))
+    patches = cut_patches(image, detect(image, 1000), window=encoder.window)
     change = np.abs(describe_patches(encoder, patches) - describe_patches(copy.deepcopy(half).float(), patches)).max()
     if not change <= HALF_TOLERANCE:
         raise InputError(

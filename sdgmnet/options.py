@@ -30,6 +30,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from sdgmnet.errors import InputError, suggestion
+from sdgmnet.registry import is_window
 
 Value = TypeVar("Value")
 HELP = ("-h", "--help")
@@ -349,6 +350,7 @@ def require_options(arguments: Any, **minimum: int) -> None:
     for name, valid, interval in (
         ("contrast", lambda value: 0 <= value < 1, "[0, 1)"),
         ("ratio", lambda value: 0 < value <= 1, "(0, 1]"),
+        ("window", is_window, "[1, 100]"),
         ("seed", lambda value: 0 <= value < 2**31, "[0, 2^31)"),
     ):
         value = getattr(arguments, name, None)

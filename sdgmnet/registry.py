@@ -34,7 +34,14 @@ Augmentation = Literal["none", "paper", "strong", "hardnet", "hynet", "cdfdesc"]
 Balance = Literal["points", "scenes"]
 Engine = Literal["auto", "eager", "native"]
 
+WINDOW = 12.0  # side of a patch in sigmas of its keypoint, unless weights or a PatchSet have another
+
 PML = "pml:"  # losses of pytorch-metric-learning
+
+
+def is_window(value: object) -> bool:
+    """Whether this can be the side of a patch in sigmas."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value <= 100
 
 
 def load(place: str) -> Any:

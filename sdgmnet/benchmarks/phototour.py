@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sdgmnet.data.patchset import PatchSet, scene_of
+from sdgmnet.data.window import at_window
 from sdgmnet.features.describe import DescribeFn, Descriptor
 from sdgmnet.features.sift import SIFT_VARIANT
 from sdgmnet.metrics import fpr_at_recall, pair_distances
+from sdgmnet.registry import WINDOW
 from sdgmnet.report import OnProgress, Section, no_progress, percent
 
 
@@ -31,18 +33,22 @@ def run(
     patchsets: Sequence[PatchSet],
     *,
     skip: Sequence[str] = (),
+    window: float = WINDOW,
     convention: str = "hardnet",
     label: str = "describing",
     on_progress: OnProgress = no_progress,
 ) -> list[Row]:
-    """FPR@95 of one describing function on each set with test pairs, but not on sets or scenes named in `skip`."""
+    """FPR@95 of one describing function on each set with test pairs, but not on sets or scenes named in `skip`.
+
+    window: side in sigmas of the patches that the function takes.
+    """
     rows = []
     for patchset in patchsets:
         pairs, score = np.asarray(patchset.test_pairs), None
         if not {patchset.name, scene_of(patchset)} & set(skip):
             stage, total = f"{label}, {patchset.name}", len(np.unique(pairs[:, :2]))
             describe = counted(describe_fn, stage, total, on_progress)
-            distances, labels = pair_distances(describe, patchset.patches, pairs)
+            distances, labels = pair_distances(at_window(describe, patchset, window), patchset.patches, pairs)
             score = fpr_at_recall(distances, labels, convention=convention)
         rows.append(Row(patchset.name, len(pairs), score))
     return rows
@@ -76,6 +82,7 @@ def compare(
             one.describe,
             patchsets,
             skip=(*one.trained_on, *one.scenes),
+            window=one.window,
             convention=convention,
             label=one.label,
             on_progress=on_progress,

@@ -14,7 +14,8 @@ from sdgmnet.data.scenes import mixed_layout
 from sdgmnet.data.synthetic.demo import read_demo
 from sdgmnet.data.synthetic.sets import PHOTO_VIEWING, ViewOptions, make_view_sets
 from sdgmnet.errors import InputError
-from sdgmnet.options import Flag, Option, Out, Positional
+from sdgmnet.options import Flag, Option, Out, Positional, require_options
+from sdgmnet.registry import WINDOW
 from sdgmnet.report import Section, deliver, print_aside, print_table, progress_bars, track
 
 MOST_PATCHES = 16000  # in a strip: OpenCV reads images of up to a million pixels in height
@@ -100,7 +101,9 @@ class PhotosArguments:
     keypoints: int = 8000
     """Maximum number of keypoints per photo."""
     smallest_scale: float = 1.6
-    """Minimum sigma of a keypoint in pixels; a patch is 12 sigma wide."""
+    """Minimum sigma of a keypoint in pixels."""
+    window: float = WINDOW
+    """Side of the patches in sigmas of their keypoints. Training can use the centre of wider ones (train --window)."""
     size: int = 1600
     """Longest side of the photos in pixels; larger ones are resized."""
     dense_size: int = 800
@@ -130,6 +133,7 @@ def photos(arguments: PhotosArguments) -> None:
     from sdgmnet.sfm.stereo import DenseOptions
     from sdgmnet.sfm.undistorted import SparseOptions
 
+    require_options(arguments)
     require_at_least(arguments, keypoints=1, size=64, dense_size=64, threads=1, seed=0, all_pairs=0)
     if arguments.seed >= 2**31:
         raise InputError(f"--seed must be below 2^31, not {arguments.seed}.")
@@ -153,6 +157,7 @@ def photos(arguments: PhotosArguments) -> None:
             reprojected=arguments.reprojected,
         ),
         arguments.source,
+        arguments.window,
     )
     out, work = arguments.out, arguments.work or arguments.out / ".work"
     if warning := mixed_layout(arguments.folder, without=(out, work)):
@@ -203,14 +208,17 @@ class ViewsArguments:
     """Longest side in pixels; larger images are resized."""
     seed: int = ViewOptions.seed
     """Random seed of the views."""
+    window: float = WINDOW
+    """Side of the patches in sigmas of their keypoints. Training can use the centre of wider ones (train --window)."""
     threads: int = 2
     """Number of images processed in parallel. The patches do not depend on it."""
 
 
 def views(arguments: ViewsArguments) -> None:
+    require_options(arguments)
     require_at_least(arguments, photos=1, views=2, keypoints=1, size=64, threads=1, seed=0)
     viewing = replace(PHOTO_VIEWING, views=arguments.views, keypoints=arguments.keypoints)
-    options = ViewOptions(viewing, arguments.photos, arguments.size, arguments.seed)
+    options = ViewOptions(viewing, arguments.photos, arguments.size, arguments.seed, arguments.window)
     with progress_bars() as on_progress:
         made = make_view_sets(
             arguments.folder, arguments.out, options, threads=arguments.threads, on_progress=on_progress

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from sdgmnet.data.patchset import PatchSet, is_patchset
-from sdgmnet.descriptors import accepted_forms, load_descriptor, require_form
+from sdgmnet.descriptors import accepted_forms, load_descriptor, require_form, with_window
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import LONGEST_SIDE, Descriptor
 from sdgmnet.options import Flag, Option, Out, Positional, require_options
@@ -44,6 +44,8 @@ class DescribeArguments:
     out: Out
     """Output h5 file; an existing one is extended. For a PatchSet: npy file."""
     descriptor: Annotated[str, Option(help=f"The descriptor: {accepted_forms()}.")] = ALIAS
+    window: float | None = None
+    """Side of the patches in sigmas of their keypoints; default: that of the weights."""
     keypoints: Annotated[
         int | None, Option(former=("--limit",), hint="A file of keypoints is given by --keypoints-from.")
     ] = None
@@ -60,12 +62,16 @@ class DescribeArguments:
     """Also describe images that the file already has. A file made with other options is replaced."""
 
     @property
+    def chosen(self) -> str:
+        return with_window(self.descriptor, self.window)
+
+    @property
     def has_patchset(self) -> bool:
         return any(is_patchset(place) for place in self.images)
 
     def __post_init__(self) -> None:
         require_options(self, keypoints=1, size=1)
-        require_form(self.descriptor)
+        require_form(self.chosen)
         if not self.has_patchset and self.out.suffix.lower() not in H5_SUFFIXES:
             raise InputError(f"{self.out}: features are written to an h5 file: -o {self.out.stem}.h5.")
 
@@ -88,7 +94,7 @@ def describe_all(arguments: DescribeArguments, world: "World", on_progress: OnPr
         if arguments.keypoints_from is not None and arguments.keypoints is not None:
             raise InputError("--keypoints is for detected ones: all keypoints of --keypoints-from are described.")
         options = DescribeOptions(arguments.keypoints, arguments.upright, arguments.as_stored, arguments.size)
-        return find_images(arguments.images), load_descriptor(arguments.descriptor), options
+        return find_images(arguments.images), load_descriptor(arguments.chosen), options
 
     return describe_images(
         arguments.out,
@@ -104,9 +110,7 @@ def describe_patchset(arguments: DescribeArguments, world: "World", on_progress:
     from sdgmnet.features.npy import describe_into_npy
 
     began = time.perf_counter()
-    patchset, descriptor = world.on_all_ranks(
-        lambda: (check_patchset(arguments), load_descriptor(arguments.descriptor))
-    )
+    patchset, descriptor = world.on_all_ranks(lambda: (check_patchset(arguments), load_descriptor(arguments.chosen)))
     describe_into_npy(arguments.out, patchset.patches, descriptor, world=world, on_progress=on_progress)
     return f"{arguments.out}: {len(patchset)} patches described ({time.perf_counter() - began:.1f} s)."
 

@@ -6,7 +6,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
 
-from sdgmnet.descriptors import accepted_forms, load_descriptor, require_form
+from sdgmnet.descriptors import accepted_forms, load_descriptor, require_form, with_window
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import LONGEST_SIDE, StageTimer
 from sdgmnet.features.images import plain_name, read_color
@@ -52,6 +52,8 @@ class MatchArguments:
     descriptor: Annotated[
         str | None, Option(help=f"The descriptor: {accepted_forms()}; default: {ALIAS}, or that of --features.")
     ] = None
+    window: float | None = None
+    """Side of the patches in sigmas of their keypoints; default: that of the weights."""
     keypoints: Annotated[int | None, Option(former=("--limit",))] = None
     """Maximum number of keypoints per image, strongest first; default: no limit."""
     upright: Flag = False
@@ -69,6 +71,10 @@ class MatchArguments:
     json: Flag = False
     """For two images: print JSON instead of a table."""
 
+    @property
+    def chosen(self) -> str:
+        return with_window(self.descriptor or ALIAS, self.window)
+
 
 def main(arguments: MatchArguments) -> None:
     require_options(arguments, keypoints=1, size=1)
@@ -79,7 +85,7 @@ def main(arguments: MatchArguments) -> None:
     if kinds not in (["file", "file"], ["folder"]):
         given = " and ".join(f"a {kind}" for kind in kinds) or "nothing"
         raise InputError(f"give two images, or one folder of images, not {given}.")
-    require_form(arguments.descriptor or ALIAS)
+    require_form(arguments.chosen)
     (match_folder if kinds == ["folder"] else match_two)(arguments)
 
 
@@ -116,7 +122,7 @@ def draw_two(arguments: MatchArguments, on_progress: OnProgress) -> dict[str, An
     describing = DescribeOptions(arguments.keypoints, arguments.upright, arguments.as_stored, size)
     timer = StageTimer()
     with timer("loading the descriptor"):
-        descriptor = load_descriptor(arguments.descriptor or ALIAS)
+        descriptor = load_descriptor(arguments.chosen)
     finished(1)
     first = describe_file(arguments.images[0], descriptor, describing, timer=timer)
     finished(2)
@@ -132,7 +138,7 @@ def draw_two(arguments: MatchArguments, on_progress: OnProgress) -> dict[str, An
         "matches": len(matches.pairs),
     }
     names = " and ".join(plain_name(path.name) for path in arguments.images)
-    title = f"{names}, {arguments.descriptor or ALIAS}: {len(matches.pairs)} matches"
+    title = f"{names}, {arguments.chosen}: {len(matches.pairs)} matches"
     if options.verify != "none":
         counts[f"of these, one {MODEL[options.verify]} explains"] = int(verified.inlier.sum())
         title += f", {int(verified.inlier.sum())} explained by one {MODEL[options.verify]}"
@@ -169,7 +175,7 @@ def match_folder(arguments: MatchArguments) -> None:
     require_distinct_names(pairs)
     in_pairs = {name for pair in pairs for name in pair}
     needed = {name: path for name, path in images.items() if name in in_pairs}
-    descriptor = load_descriptor(arguments.descriptor or ALIAS)
+    descriptor = load_descriptor(arguments.chosen)
     given: dict[str, Any] = {
         "limit": arguments.keypoints,
         "upright": arguments.upright,
@@ -177,7 +183,7 @@ def match_folder(arguments: MatchArguments) -> None:
         "size": arguments.size,
     }
     given = {name: value for name, value in given.items() if value not in (None, False)}
-    if arguments.descriptor is not None:
+    if arguments.descriptor is not None or arguments.window is not None:
         given["descriptor"] = descriptor.fingerprint
     with progress_bars() as on_progress:
         described = complete_features(features, needed, descriptor, given, on_progress=on_progress)

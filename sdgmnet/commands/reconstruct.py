@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from sdgmnet.descriptors import accepted_forms, require_form
+from sdgmnet.descriptors import accepted_forms, require_form, with_window
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import find_photos, plain_name
 from sdgmnet.features.match import RATIO
@@ -45,6 +45,8 @@ class ReconstructArguments:
     out: Out
     """Folder of the workspace."""
     descriptor: Annotated[str, Option(help=f"The descriptor: {accepted_forms()}.")] = ALIAS
+    window: float | None = None
+    """Side of the patches in sigmas of their keypoints; default: that of the weights."""
     keypoints: int = 12_000
     """Maximum number of keypoints per photo, strongest first."""
     contrast: float = 0.02  # COLMAP's: a photo of 3000 pixels has about 20 000 keypoints
@@ -88,7 +90,8 @@ def main(arguments: ReconstructArguments) -> int:
         raise InputError(
             f"{arguments.photos} contains no photos (JPEG, PNG, TIFF, WebP, BMP), nor do its sub-folders: give another folder."
         )
-    require_form(arguments.descriptor)
+    descriptor = with_window(arguments.descriptor, arguments.window)
+    require_form(descriptor)
     from sdgmnet.engine import use_threads
     from sdgmnet.sfm.feature_sources import ReconstructOptions, descriptor_source
     from sdgmnet.sfm.fusion import densify
@@ -106,7 +109,7 @@ def main(arguments: ReconstructArguments) -> int:
     )
     use_threads(arguments.threads)
     source = descriptor_source(
-        arguments.descriptor,
+        descriptor,
         arguments.keypoints,
         contrast=arguments.contrast,
         size=arguments.size,

@@ -62,9 +62,11 @@ def augment(
     batch_size: int,
     rows: slice,
     device: torch.device | str,
+    share: np.ndarray | None = None,
 ) -> Tensor:
     """Patches (2, count, 64, 64) uint8 of pairs `rows` of a batch -> (2, count, 1, 32, 32) float32 in [0, 1].
 
+    share (2, count): of each patch only so much of its side about the centre is used; None uses all of every patch.
     Random numbers are drawn for the whole batch, so that a pair is the same whichever rows are made.
     """
     count, both = patches.shape[1], 2 * batch_size
@@ -78,20 +80,41 @@ def augment(
         flat = compress(flat, of_rows(draw_qualities(rng, both)))
     pixels = torch.from_numpy(flat).to(device).float()
     if kind == "none":
-        return (halve(pixels) / 255).view(2, count, 1, OUTPUT_SIDE, OUTPUT_SIDE)
+        return (shrink(pixels, share) / 255).view(2, count, 1, OUTPUT_SIDE, OUTPUT_SIDE)
     if kind == "paper":
-        small = turn_and_crop(pixels, Geometry(*map(of_rows, draw_geometry(rng, both, PAPER)))) / 255
+        small = (
+            turn_and_crop(pixels, towards_centre(Geometry(*map(of_rows, draw_geometry(rng, both, PAPER))), share)) / 255
+        )
     elif kind == "strong":
         geometry, light = draw_geometry(rng, both, STRONG), draw_light(rng, both)
-        small = turn_and_crop(pixels, Geometry(*map(of_rows, geometry)), outside="border") / 255
+        geometry = towards_centre(Geometry(*map(of_rows, geometry)), share)
+        small = turn_and_crop(pixels, geometry, outside="border") / 255
         grain = of_rows(rng.standard_normal((both, OUTPUT_SIDE, OUTPUT_SIDE), dtype=np.float32))
         small = relight(small, Light(*map(of_rows, light)), grain)
     else:
-        small = halve(pixels) / 255
+        small = shrink(pixels, share) / 255
     pairs = small.view(2, count, OUTPUT_SIDE, OUTPUT_SIDE).transpose(0, 1)
     turns, flips = draw_turns_and_flips(rng, batch_size, kind)
     pairs = quarter_turns_and_flips(pairs, turns[rows], flips[rows])
     return pairs.transpose(0, 1)[:, :, None].contiguous()
+
+
+def shrink(pixels: Tensor, share: np.ndarray | None) -> Tensor:
+    """(B, 64, 64) -> (B, 32, 32): all of each patch, or that share of its side about the centre."""
+    if share is None:
+        return halve(pixels)
+    length = torch.from_numpy(PATCH_SIDE * share.ravel()).to(pixels)
+    matrix = resample_matrix((PATCH_SIDE - length) / 2, length, PATCH_SIDE, OUTPUT_SIDE)
+    return matrix @ pixels @ matrix.transpose(1, 2)
+
+
+def towards_centre(geometry: Geometry, share: np.ndarray | None) -> Geometry:
+    """The same geometry of the middle of each patch."""
+    if share is None:
+        return geometry
+    kept = share.reshape(-1, 1)
+    corner = (1 - kept) * PATCH_SIDE / 2 * np.array([1, 1, 0, 0])
+    return geometry._replace(crop=geometry.crop * kept + corner)
 
 
 def draw_geometry(rng: np.random.Generator, count: int, ranges: Ranges = PAPER) -> Geometry:

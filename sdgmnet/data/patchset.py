@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sdgmnet.errors import InputError
+from sdgmnet.registry import WINDOW, is_window
 from sdgmnet.storage import is_plain_name, new_file, new_folder, read_json, reason_of, require_regular_file, write_json
 
 if TYPE_CHECKING:
@@ -56,6 +57,11 @@ class PatchSet:
 
     def __len__(self) -> int:
         return len(self.patches)
+
+    @property
+    def window(self) -> float:
+        """Side of the patches in sigmas of their keypoints."""
+        return float(self.origin.get("window", WINDOW))
 
     @staticmethod
     def open(folder: Path | str) -> "PatchSet":
@@ -101,6 +107,8 @@ def require_valid(patchset: PatchSet, where: str) -> None:
             raise InputError(f"{where}: {name} must be integers (N, {columns}), not {array.dtype} {array.shape}.")
     if pairs is not None and len(pairs) and (pairs[:, :2].min() < 0 or pairs[:, :2].max() >= len(patches)):
         raise InputError(f"{where}: test_pairs name patches outside 0..{len(patches) - 1}.")
+    if not is_window(patchset.origin.get("window", WINDOW)):
+        raise InputError(f"{where}: its window must be from 1 to 100 sigmas, not {patchset.origin['window']!r}.")
     for name, array in (("point ids", point_id), ("observations", patchset.observations)):
         if array is not None and len(array) != len(patches):
             raise InputError(f"{where}: {len(patches)} patches but {len(array)} {name}.")

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sdgmnet.data.augmentation import augment
 from sdgmnet.data.patchset import PATCH_SIDE, PatchSet, batch_groups, scene_of
+from sdgmnet.data.window import training_window
 from sdgmnet.errors import InputError
 from sdgmnet.registry import Augmentation, Balance
 
@@ -105,7 +106,7 @@ class PairSampler:
     Ambiguous points are never drawn together, nor are points of different groups of a scene (`batch_groups`). With `balance`
     "points" every usable point of the chosen groups is equally likely, with "scenes" every scene gives as many. `views` is the
     share of batches that use a scene's synthetic views, if it also has other patches. Without `reprojected` only patches of
-    detected keypoints are used.
+    detected keypoints are used. `window` is the side of the patches in sigmas: the centre of wider ones is used.
     """
 
     def __init__(
@@ -116,8 +117,13 @@ class PairSampler:
         balance: Balance = "points",
         views: float = 0.5,
         reprojected: bool = True,
+        window: float | None = None,
     ) -> None:
         self.patchsets, self.seed, self.balance, self.views = list(patchsets), seed, balance, views
+        self.window = training_window(self.patchsets, window)
+        self.shares = np.array(
+            [self.window / patchset.window for patchset in self.patchsets]
+        )  # of a patch's side, used
         self.set_start = np.cumsum([0, *(len(patchset) for patchset in self.patchsets)])
         order, start, size, ambiguous, points, rows = [], [], [], [], 0, 0
         usable: list[tuple[PatchSet, np.ndarray, np.ndarray]] = []
@@ -212,11 +218,18 @@ class PairSampler:
         """Patches (..., 64, 64) uint8 by their numbers."""
         flat = indices.ravel()
         out = np.empty((len(flat), PATCH_SIDE, PATCH_SIDE), dtype=np.uint8)
-        which = np.searchsorted(self.set_start, flat, side="right") - 1
+        which = self._set_of(flat)
         for number, patchset in enumerate(self.patchsets):
             here = which == number
             out[here] = patchset.patches[flat[here] - self.set_start[number]]
         return out.reshape(*indices.shape, PATCH_SIDE, PATCH_SIDE)
+
+    def _set_of(self, indices: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self.set_start, indices, side="right") - 1
+
+    def shares_of(self, indices: np.ndarray) -> np.ndarray | None:
+        """How much of the side of these patches is used; None if all of every patch is."""
+        return None if (self.shares == 1).all() else self.shares[self._set_of(indices)]
 
     def batch(
         self,
@@ -232,8 +245,9 @@ class PairSampler:
         """
         if augmentation not in get_args(Augmentation):
             raise InputError(f"augmentation is one of {', '.join(get_args(Augmentation))}, not {augmentation!r}.")
-        patches = self.patches(self.indices(step, batch_size)[:, rows])
-        return augment(patches, augmentation, _generator(self.seed, step, "augmentation"), batch_size, rows, device)
+        indices = self.indices(step, batch_size)[:, rows]
+        rng = _generator(self.seed, step, "augmentation")
+        return augment(self.patches(indices), augmentation, rng, batch_size, rows, device, self.shares_of(indices))
 
 
 def pools_of(patchset: PatchSet, ids: np.ndarray, points: np.ndarray, cluster: np.ndarray) -> list[PointPool]:

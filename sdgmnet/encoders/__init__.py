@@ -15,7 +15,7 @@ from sdgmnet.encoders.sdgmnet import FilterResponseNorm, SDGMNet, ThresholdedLin
 from sdgmnet.encoders.tfeat import TFeat, load_tfeat
 from sdgmnet.errors import InputError
 from sdgmnet.pretrained import ALIAS, find_weights, read_weights, write_weights
-from sdgmnet.registry import load_all
+from sdgmnet.registry import WINDOW, is_window, load_all
 
 __all__ = [
     "ENCODERS",
@@ -46,6 +46,9 @@ def load_encoder(source: Path | str = ALIAS) -> tuple[Encoder, dict[str, Any]]:
         raise InputError(f"{path} is for the encoder {name!r}, which is not one of {', '.join(ENCODERS)}.")
     if not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
         raise InputError(f"{path}: dropout in its card must lie in [0, 1), not {dropout!r}.")
+    window = card.get("window", WINDOW)
+    if not is_window(window):
+        raise InputError(f"{path}: window in its card must be a number from 1 to 100, not {window!r}.")
     try:
         encoder = ENCODERS[name](dropout)
     except InputError as error:
@@ -57,6 +60,7 @@ def load_encoder(source: Path | str = ALIAS) -> tuple[Encoder, dict[str, Any]]:
         raise InputError(f"{path} does not match the encoder {name}: {reason}") from error
     if not is_finite(encoder):
         raise InputError(f"{path} holds NaN or infinite weights: use another file.")
+    encoder.window = float(window)
     return encoder.eval(), card
 
 
@@ -66,7 +70,8 @@ def save_encoder(encoder: Encoder, path: Path | str, card: dict[str, Any], card_
     if name is None:
         kind = type(encoder).__name__
         raise InputError(f"a {kind} cannot be saved: it is not one of the encoders {', '.join(ENCODERS)}.")
-    write_weights(encoder.state_dict(), path, {"encoder": name, "dropout": encoder.dropout, **card}, card_path)
+    own = {"encoder": name, "dropout": encoder.dropout, "window": encoder.window}
+    write_weights(encoder.state_dict(), path, {**own, **card}, card_path)
 
 
 def initialise_orthogonally(encoder: Encoder, gain: float = 0.6) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from sdgmnet.errors import InputError
 from sdgmnet.pretrained import ALIAS, MODEL
+from sdgmnet.registry import WINDOW
 
 
 class Encoded(NamedTuple):
@@ -24,6 +25,7 @@ class Encoder(nn.Module):
 
     patch_size = 32
     descriptor_size = 128
+    window: float = WINDOW  # side of the patches it was trained on, in sigmas of their keypoints
     feature_shape = (128, 8, 8)  # input of dropout
     chunkable = True  # in training the trunk handles each patch independently, so a batch can go through it in chunks
 

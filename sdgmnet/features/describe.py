@@ -14,6 +14,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.features.images import read_gray, upper_eight_bits
 from sdgmnet.features.keypoints import CONTRAST, Keypoints, detect
 from sdgmnet.features.patches import cut_patches
+from sdgmnet.registry import WINDOW
 
 if TYPE_CHECKING:  # torch is loaded when an encoder is: commands that only parse their options do not wait for it
     from torch import Tensor
@@ -35,6 +36,7 @@ class Descriptor(NamedTuple):
     describe_at_keypoints: Callable[[np.ndarray, Keypoints], np.ndarray] | None = None
     scenes: tuple[str, ...] = ()  # shown by these PatchSets: other sets may show them too
     csv_folder: Path | None = None  # descriptors computed elsewhere, of HPatches patches only
+    window: float = WINDOW  # side of the patches that `describe` takes, in sigmas of their keypoints
     fingerprint: str = ""  # name and digest of the weights: tells whether descriptors can be compared
 
 
@@ -119,7 +121,7 @@ def describe_keypoints(
             descriptors = descriptor.describe_at_keypoints(gray, keypoints)
     else:
         with timed("cutting patches"):
-            patches = cut_patches(gray, keypoints)
+            patches = cut_patches(gray, keypoints, window=descriptor.window)
         with timed("describing"):
             descriptors = descriptor.describe(patches)
     return Features(keypoints, np.asarray(descriptors, dtype=np.float32), (gray.shape[1], gray.shape[0]))
@@ -177,4 +179,4 @@ def as_uint8(array: np.ndarray) -> np.ndarray:
 def descriptor_from_encoder(encoder: "Encoder", label: str = "encoder") -> Descriptor:
     from sdgmnet.engine import describe_patches
 
-    return Descriptor(label, lambda patches: describe_patches(encoder, patches))
+    return Descriptor(label, lambda patches: describe_patches(encoder, patches), window=encoder.window)

@@ -1,9 +1,10 @@
 """Keypoints <-> kornia's local affine frames (LAFs).
 
-kornia's angles are counter-clockwise, and the scale of a LAF is half the side of the patch, 6 sigma. Both have pixel centres at
+kornia's angles are counter-clockwise, and the scale of a LAF is half the side of the patch. Both have pixel centres at
 integers. With these LAFs, kornia computes our descriptors:
 
-    kornia.feature.LAFDescriptor(SDGMNet.from_pretrained(), patch_size=32)(image, to_lafs(keypoints))
+    encoder = SDGMNet.from_pretrained()
+    kornia.feature.LAFDescriptor(encoder, patch_size=32)(image, to_lafs(keypoints, encoder.window))
 """
 
 import numpy as np
@@ -12,19 +13,20 @@ from torch import Tensor
 
 from sdgmnet.errors import InputError
 from sdgmnet.features.keypoints import Keypoints
-from sdgmnet.features.patches import SIDE_IN_SIGMAS, local_frames
+from sdgmnet.features.patches import local_frames
+from sdgmnet.registry import WINDOW
 
 
-def to_lafs(keypoints: Keypoints) -> Tensor:
-    """(1, N, 2, 3) float32, for an image (1, C, H, W)."""
-    return torch.from_numpy(local_frames(keypoints))[None]
+def to_lafs(keypoints: Keypoints, window: float = WINDOW) -> Tensor:
+    """(1, N, 2, 3) float32, for an image (1, C, H, W): patches `window` sigmas wide, as the encoder's window says."""
+    return torch.from_numpy(local_frames(keypoints, window))[None]
 
 
-def from_lafs(lafs: Tensor, response: Tensor | None = None) -> Keypoints:
+def from_lafs(lafs: Tensor, response: Tensor | None = None, window: float = WINDOW) -> Keypoints:
     """Keypoints of the LAFs (1, N, 2, 3) of one image, in their order.
 
-    Affine shape is lost: sigma keeps the area of the patch, the angle the direction of its x axis. response (1, N) or (N,), as
-    kornia's detectors return it; default: 1.
+    Affine shape is lost: sigma keeps the area of the patch, `window` sigmas wide, the angle the direction of its x axis.
+    response (1, N) or (N,), as kornia's detectors return it; default: 1.
     """
     if lafs.ndim != 4 or lafs.shape[0] != 1 or lafs.shape[2:] != (2, 3):
         raise InputError(f"LAFs must be (1, N, 2, 3), of one image, not {tuple(lafs.shape)}.")
@@ -34,4 +36,4 @@ def from_lafs(lafs: Tensor, response: Tensor | None = None) -> Keypoints:
     strength = np.ones(len(frames)) if response is None else response.detach().cpu().to(torch.float64).numpy().ravel()
     if len(strength) != len(frames):
         raise InputError(f"{len(frames)} LAFs have {len(strength)} responses: give one per LAF.")
-    return Keypoints(frames[:, :, 2].copy(), np.sqrt(area) * 2 / SIDE_IN_SIGMAS, angle, strength)
+    return Keypoints(frames[:, :, 2].copy(), np.sqrt(area) * 2 / window, angle, strength)

@@ -21,8 +21,8 @@ CvKeypoints = tuple[cv2.KeyPoint, ...]
 class OpenCVFeatures:
     """DoG keypoints and their descriptors with OpenCV's method names.
 
-    Images are (H, W), or (H, W, 3) and (H, W, 4) in OpenCV's BGR. A keypoint's `size` is 2 sigma, as in SIFT: the patch spans
-    six sizes. For keypoints whose size is that of the patch (ORB, BRISK), divide it by 6.
+    Images are (H, W), or (H, W, 3) and (H, W, 4) in OpenCV's BGR. A keypoint's `size` is 2 sigma, as in SIFT: a window
+    of 12 sigma spans six sizes. For keypoints whose size is that of the patch (ORB, BRISK), divide it by half the window.
 
     Args:
         descriptor: an encoder, or `sdgmnet.descriptors.load_descriptor("rootsift")`; default: the shipped weights.

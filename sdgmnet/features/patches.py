@@ -1,4 +1,4 @@
-"""Keypoints -> patches: side 12 sigma, rotated to the keypoint's angle, antialiased by an image pyramid.
+"""Keypoints -> patches: squares of a window of some sigmas, rotated to the keypoint's angle, antialiased by an image pyramid.
 
 OpenCV samples the pyramid. kornia's `extract_patches_from_pyramid`, the reference in the tests, gives the same patches to a
 thousandth of a gray level where nothing is reduced, at a tenth of the speed: 2500 to 3000 against 26 000 to 38 000 patches per
@@ -12,30 +12,30 @@ import numpy as np
 
 from sdgmnet.errors import InputError
 from sdgmnet.features.keypoints import Keypoints
+from sdgmnet.registry import WINDOW
 
-SIDE_IN_SIGMAS = 12.0
 ROWS = 16384  # of the stack of patches that OpenCV samples at once
 LARGEST = 32766  # pixels per side that OpenCV's remap takes
 
 
-def local_frames(keypoints: Keypoints) -> np.ndarray:
+def local_frames(keypoints: Keypoints, window: float = WINDOW) -> np.ndarray:
     """Local affine frames (N, 2, 3) float32: they map the square [-1, 1]^2 to the patch in the image.
 
     The first column is the patch's x axis in the image. Since angles are clockwise and y points down, this is the ordinary
     rotation matrix; kornia's own helper takes the negated angle.
     """
-    half_side = keypoints.sigma * SIDE_IN_SIGMAS / 2
+    half_side = keypoints.sigma * window / 2
     cos, sin = half_side * np.cos(keypoints.angle), half_side * np.sin(keypoints.angle)
     frames = np.stack([np.stack([cos, -sin, keypoints.xy[:, 0]], 1), np.stack([sin, cos, keypoints.xy[:, 1]], 1)], 1)
     return frames.astype(np.float32)
 
 
-def cut_patches(image: np.ndarray, keypoints: Keypoints, side: int = 64) -> np.ndarray:
-    """Patches (N, side, side) uint8 of a gray image (H, W) uint8. Outside the image its border is repeated.
+def cut_patches(image: np.ndarray, keypoints: Keypoints, side: int = 64, window: float = WINDOW) -> np.ndarray:
+    """Patches (N, side, side) uint8, `window` sigmas wide, of a gray image (H, W) uint8, whose border is repeated outside.
 
     Each is sampled from the pyramid level on which its cells are one to two pixels wide, or from the image itself.
     """
-    return _sample(image, local_frames(keypoints), keypoints.sigma * SIDE_IN_SIGMAS / side, side)
+    return _sample(image, local_frames(keypoints, window), keypoints.sigma * window / side, side)
 
 
 def cut_frames(image: np.ndarray, frames: np.ndarray, side: int, homography: np.ndarray | None = None) -> np.ndarray:
@@ -100,7 +100,7 @@ def pyramid(image: np.ndarray, levels: int) -> Iterator[np.ndarray]:
 
 
 def inside(keypoints: Keypoints, width: int, height: int) -> np.ndarray:
-    """Which patches lie entirely within the image: (N,) bool."""
-    reach = keypoints.sigma * SIDE_IN_SIGMAS / 2 * (np.abs(np.cos(keypoints.angle)) + np.abs(np.sin(keypoints.angle)))
+    """Which patches of 12 sigma lie entirely within the image: (N,) bool."""
+    reach = keypoints.sigma * WINDOW / 2 * (np.abs(np.cos(keypoints.angle)) + np.abs(np.sin(keypoints.angle)))
     x, y = keypoints.xy.T
     return (x - reach >= 0) & (y - reach >= 0) & (x + reach <= width - 1) & (y + reach <= height - 1)

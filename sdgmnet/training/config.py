@@ -20,6 +20,7 @@ from sdgmnet.registry import (
     Balance,
     Engine,
     is_loss_name,
+    is_window,
     load,
     own_file,
     parse_options,
@@ -87,6 +88,8 @@ class TrainConfig:
     """Share of batches, 0 to 1, that use a scene's synthetic views (data views), if it also has patches of photos."""
     carried: Annotated[bool, Option(name="reprojected", former=("--carried",))] = True
     """Also train on patches at reprojected locations, where no keypoint was detected (see data photos --reprojected)."""
+    window: float | None = None
+    """Side of the training patches in sigmas: the centre of sets cut wider (data photos --window); default: all of them."""
     loss: Annotated[
         str,
         Doc(
@@ -264,6 +267,7 @@ RULES: dict[str, Rule] = {
     "orthogonality": NOT_NEGATIVE,
     "views": SHARE,
     "weight_decay": NOT_NEGATIVE,
+    "window": (is_window, "must be from 1 to 100"),
 }
 
 

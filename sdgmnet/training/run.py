@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sdgmnet.data.augmentation import OUTPUT_SIDE
+from sdgmnet.data.augmentation import OUTPUT_SIDE, shrink
 from sdgmnet.data.patchset import PatchSet, some_pairs
 from sdgmnet.data.sampler import PairSampler
+from sdgmnet.data.window import at_window
 from sdgmnet.distributed import ALONE, SilentExit, World, local_rank, share_of, synchronise_batchnorm
 from sdgmnet.encoders import ENCODERS, Encoder, L2Net, initialise_orthogonally, load_encoder
 from sdgmnet.engine import (
@@ -25,7 +26,6 @@ from sdgmnet.engine import (
     choose_chunk,
     choose_engine,
     describe_patches,
-    prepare,
 )
 from sdgmnet.errors import InputError
 from sdgmnet.loss.orthogonal import WithOrthogonality
@@ -110,8 +110,14 @@ def start(
     if config.initialisation == "orthogonal":
         initialise_orthogonally(encoder)
     sampler = PairSampler(
-        patchsets, config.seed, balance=config.balance, views=config.views, reprojected=config.carried
+        patchsets,
+        config.seed,
+        balance=config.balance,
+        views=config.views,
+        reprojected=config.carried,
+        window=config.window,
     )
+    encoder.window = sampler.window
     sampler.require_batch_size(config.batch_size)
     if config.mean_image and isinstance(encoder, L2Net) and not resume:
         encoder.mean_image.copy_(mean_image(sampler))
@@ -175,8 +181,9 @@ def mean_image(sampler: PairSampler, most: int = 20_000) -> Tensor:
     chosen = sampler.order[np.linspace(0, count - 1, min(count, most), dtype=np.int64)]
     total = torch.zeros(OUTPUT_SIDE, OUTPUT_SIDE, dtype=torch.float64)
     for start in range(0, len(chosen), 1000):
-        patches = torch.from_numpy(sampler.patches(chosen[start : start + 1000]))
-        total += prepare(patches, OUTPUT_SIDE)[:, 0].double().sum(dim=0)
+        some = chosen[start : start + 1000]
+        pixels = torch.from_numpy(sampler.patches(some)).float() / 255
+        total += shrink(pixels, sampler.shares_of(some)).double().sum(dim=0)
     return total / len(chosen)
 
 
@@ -237,7 +244,7 @@ def evaluate(run: Run, tests: Sequence[PatchSet]) -> dict[str, float]:
 
     for patchset in tests:
         pairs = some_pairs(patchset, run.config.most_evaluation_pairs)
-        distances, labels = pair_distances(describe, patchset.patches, pairs)
+        distances, labels = pair_distances(at_window(describe, patchset, run.encoder.window), patchset.patches, pairs)
         if not np.isfinite(distances).all():  # finite weights may still give descriptors that are not
             raise Diverged(f"the descriptors of {patchset.name} are not finite")
         scores[patchset.name] = fpr_at_recall(distances, labels)

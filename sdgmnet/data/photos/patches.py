@@ -39,7 +39,8 @@ def write_scene(
                     shown.add(view.name)
                     gray = read_gray(model / "images" / view.name, exif_orientation=False)
                 for start in range(0, len(rows), PATCHES_AT_ONCE):
-                    writer.append(cut_patches(gray, here.keypoints.select(rows[start : start + PATCHES_AT_ONCE])))
+                    part = here.keypoints.select(rows[start : start + PATCHES_AT_ONCE])
+                    writer.append(cut_patches(gray, part, window=origin["window"]))
                 columns = {"distance": here.distance[rows], "detected": here.detected[rows]}
                 table.add(here.point[rows], here.keypoints.select(rows), image=image, **columns)
                 image += 1

@@ -19,6 +19,7 @@ from sdgmnet.data.photos.patches import write_scene
 from sdgmnet.data.photos.tracks import Points, points_by_geometry, points_of_tracks
 from sdgmnet.data.scenes import Failure, Scene, digest_of, find_scenes
 from sdgmnet.errors import InputError, Stopped
+from sdgmnet.registry import WINDOW
 from sdgmnet.report import OnProgress, no_progress
 from sdgmnet.sfm.depth import make_depths
 from sdgmnet.sfm.scene import load_scene
@@ -42,6 +43,8 @@ class PhotoOptions:
     points: PointOptions = field(default_factory=PointOptions)
     source: Literal["geometry", "tracks"] = "geometry"
     """tracks: the matches of SIFT in the sparse reconstruction, for comparison."""
+    window: float = WINDOW
+    """Side of the patches in sigmas."""
 
     def described(self) -> dict[str, Any]:
         """As kept in set.json, where reprojected locations are called "carried"."""
@@ -99,7 +102,8 @@ def make_scene(
     if target.exists() and not is_patchset(target):
         raise InputError(f"{target} exists and is not a PatchSet: choose another -o, or remove it.")
     photos = digest_of(scene.digests())
-    origin = {"source": "photos", "method": METHOD, "options": options.described(), "photos": photos}
+    made = {"source": "photos", "method": METHOD, "options": options.described(), "photos": photos}
+    origin = {**made, "window": options.window}
     if is_patchset(target):
         opened = PatchSet.open(target)
         require_same_origin(target, opened.origin, origin)
@@ -117,8 +121,9 @@ def make_scene(
 
 def require_same_origin(target: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     """InputError where a set was made from other photos, with other options or by another version of the method."""
-    before = {"method": now["method"]} | before
-    for key, reason in (("options", "with other options"), ("photos", "from other photos"), ("method", "differently")):
+    before = {"method": now["method"], "window": WINDOW} | before
+    reasons = {"options": "with other options", "photos": "from other photos", "method": "differently"}
+    for key, reason in {**reasons, "window": "with another --window"}.items():
         if before.get(key) != now[key]:
             raise InputError(f"{target} was made {reason}: choose another -o, or remove it.")
 

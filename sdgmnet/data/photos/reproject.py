@@ -8,7 +8,7 @@ import numpy as np
 
 from sdgmnet.features.geometry import homography_jacobian, move_keypoints, nonzero
 from sdgmnet.features.keypoints import Keypoints
-from sdgmnet.features.patches import SIDE_IN_SIGMAS
+from sdgmnet.registry import WINDOW
 from sdgmnet.sfm.scene import View, project, unproject
 
 # Where the surface under a patch is tested: a 3 x 3 grid, in halves of the patch's side.
@@ -159,7 +159,7 @@ def support(model: Model, source: int, target: int, rows: np.ndarray, limits: Vi
     """
     here, there = model.surfaces[source].view, model.surfaces[target].view
     keypoints = model.surfaces[source].keypoints.select(rows)
-    half = keypoints.sigma * SIDE_IN_SIGMAS / 2
+    half = keypoints.sigma * WINDOW / 2
     cos, sin = half * np.cos(keypoints.angle), half * np.sin(keypoints.angle)
     x = keypoints.xy[:, :1] + cos[:, None] * SUPPORT[:, 0] - sin[:, None] * SUPPORT[:, 1]
     y = keypoints.xy[:, 1:] + sin[:, None] * SUPPORT[:, 0] + cos[:, None] * SUPPORT[:, 1]

@@ -16,6 +16,7 @@ from sdgmnet.data.scenes import Failure, Scene, digest_of, find_scenes
 from sdgmnet.data.synthetic.views import Viewing, ViewPatches, patches_of_views
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import UnreadableImage, limit_size, plain_name, read_gray
+from sdgmnet.registry import WINDOW
 from sdgmnet.report import OnProgress, no_progress
 from sdgmnet.storage import is_disk_full
 
@@ -46,6 +47,8 @@ class ViewOptions:
     size: int = 1024
     """Longest side in pixels; larger photos are resized."""
     seed: int = 0
+    window: float = WINDOW
+    """Side of the patches in sigmas."""
 
     def described(self) -> dict[str, Any]:
         """As kept in set.json."""
@@ -103,6 +106,7 @@ def make_view_set(
         "source": "views",
         "scene": scene.name,
         "options": options.described(),
+        "window": options.window,
         "method": METHOD,
         "photos": digest_of(scene.digests()),
         # Photos of a scene show the same things: points of different photos are never negatives of each other.
@@ -111,7 +115,7 @@ def make_view_set(
     target = out / name
     if is_patchset(target):
         opened = PatchSet.open(target)
-        if any(opened.origin.get(key) != value for key, value in origin.items()):
+        if any({"window": WINDOW, **opened.origin}.get(key) != value for key, value in origin.items()):
             raise InputError(f"{target} was made from other photos or options: choose another -o, or remove it.")
         return opened, [Broken(*one) for one in opened.origin.get("broken", [])]
     broken: list[Broken] = []
@@ -144,7 +148,7 @@ def _views_of_photos(scene: Scene, options: ViewOptions, threads: int) -> Iterat
         except UnreadableImage as error:
             return Broken(plain_name(photo), error.reason)
         rng = np.random.default_rng([options.seed, zlib.crc32(plain_name(f"{scene.name}/{photo}").encode())])
-        return patches_of_views(gray, rng, options.viewing)
+        return patches_of_views(gray, rng, options.viewing, options.window)
 
     with ThreadPoolExecutor(threads) as pool:
         try:

@@ -14,6 +14,7 @@ from sdgmnet.data.match_rule import VIEWS, MatchRule, ambiguous_pairs, best_rows
 from sdgmnet.features.geometry import map_keypoints
 from sdgmnet.features.keypoints import Keypoints, concatenate, detect
 from sdgmnet.features.patches import cut_patches, inside
+from sdgmnet.registry import WINDOW
 
 
 @dataclass(frozen=True)
@@ -63,19 +64,21 @@ class ViewPatches(NamedTuple):
     ambiguous: np.ndarray  # (C, 2) points that are too close in some view to be negatives of each other
 
 
-def patches_of_views(gray: np.ndarray, rng: np.random.Generator, viewing: Viewing) -> ViewPatches:
+def patches_of_views(
+    gray: np.ndarray, rng: np.random.Generator, viewing: Viewing, window: float = WINDOW
+) -> ViewPatches:
     """Keypoints of a gray image (H, W) uint8 that are found again in some view, with their patches in all views."""
     height, width = gray.shape
     reference = detect_inside(gray, viewing.keypoints)
     count = len(reference.xy)
-    patches, points, keypoints = [cut_patches(gray, reference)], [np.arange(count)], [reference]
+    patches, points, keypoints = [cut_patches(gray, reference, window=window)], [np.arange(count)], [reference]
     for _ in range(1, viewing.views):
         homography = random_homography(rng, width, height, viewing)
         view = relight(warp(gray, homography, viewing.supersampling), rng, viewing)
         found = detect_inside(view, viewing.keypoints)
         point, row = mutual_matches(map_keypoints(homography, reference), found, viewing.rule)
         keypoints.append(found.select(row))
-        patches.append(cut_patches(view, keypoints[-1]))
+        patches.append(cut_patches(view, keypoints[-1], window=window))
         points.append(point)
     point = np.concatenate(points)
     view_of = np.repeat(np.arange(viewing.views), [len(one) for one in points])
