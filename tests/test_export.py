@@ -10,10 +10,11 @@ import torch
 
 from sdgmnet import export
 from sdgmnet.cli import main
-from sdgmnet.descriptors import load_descriptor
+from sdgmnet.descriptors import describe, load_descriptor
 from sdgmnet.encoders import ENCODERS, SDGMNet, save_encoder
 from sdgmnet.engine import describe_patches
 from sdgmnet.errors import InputError
+from tests.features.samples import noise_image
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
 
@@ -22,6 +23,7 @@ NEEDED = ("onnx", "onnxscript", "onnxruntime")
 def encoder() -> SDGMNet:
     torch.manual_seed(0)
     encoder = SDGMNet().eval()
+    encoder.window = 20.0
     assert encoder.norm.running_mean is not None and encoder.norm.running_var is not None
     encoder.norm.running_mean.normal_()
     encoder.norm.running_var.uniform_(0.5, 2)
@@ -47,7 +49,7 @@ def test_the_exported_file_alone_gives_the_encoders_descriptors(weights: Path, e
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
     card = json.loads(next(item.value for item in model.metadata_props if item.key == "card"))
-    assert card == {"encoder": "sdgmnet", "dropout": 0.3, "trained_on": ["liberty"]}
+    assert card == {"encoder": "sdgmnet", "dropout": 0.3, "window": 20, "trained_on": ["liberty"]}
     shape = model.graph.input[0].type.tensor_type.shape.dim
     assert [one.dim_param or one.dim_value for one in shape] == ["batch", 1, 32, 32]
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -59,6 +61,10 @@ def test_the_exported_file_alone_gives_the_encoders_descriptors(weights: Path, e
             np.testing.assert_allclose(descriptors, encoder(patches).numpy(), atol=1e-4)
     descriptor = load_descriptor(str(path))
     assert descriptor.label == "model" and descriptor.fingerprint.startswith("model.onnx ")
+    image = noise_image(200, 160)
+    found, wanted = (describe(image, descriptor=one, limit=20).descriptors for one in (descriptor, encoder))
+    assert descriptor.window == 20
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
     for side in (64, 65):
         large = np.random.default_rng(1).integers(256, size=(5, side, side), dtype=np.uint8)
         np.testing.assert_allclose(descriptor.describe(large), describe_patches(encoder, large), atol=1e-4)

@@ -1,8 +1,7 @@
-"""The side of patches in sigmas belongs to the weights and to the PatchSet: every way to describe obeys it."""
+"""The side of patches in sigmas belongs to weights and PatchSets: every way to describe obeys it (ONNX: test_export.py)."""
 
 import json
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import kornia.feature as KF
@@ -21,7 +20,6 @@ from sdgmnet.descriptors import descriptor_fingerprint, load_descriptor
 from sdgmnet.encoders import SDGMNet, load_encoder, save_encoder
 from sdgmnet.engine import describe_patches
 from sdgmnet.errors import InputError
-from sdgmnet.export import export_onnx
 from sdgmnet.features.h5 import read_features
 from sdgmnet.features.keypoints import Keypoints, detect, from_opencv, to_opencv
 from sdgmnet.features.kornia import from_lafs, to_lafs
@@ -97,17 +95,6 @@ def test_kornia_obeys_it(encoder: SDGMNet, keypoints: Keypoints) -> None:
     assert len(ours) > 10 and np.median((ours * theirs).sum(axis=1)) > 0.99
     assert np.median((ours * wider).sum(axis=1)) < 0.9
     np.testing.assert_allclose(from_lafs(lafs, window=encoder.window).sigma, far.sigma, rtol=1e-6)
-
-
-@pytest.mark.skipif(not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))), reason="onnx is not installed")
-def test_onnx_obeys_it(keypoints: Keypoints, tmp_path: Path) -> None:
-    encoder = SDGMNet().eval()
-    encoder.window = 20.0
-    export_onnx(encoder, tmp_path / "own.onnx")
-    loaded = load_descriptor(str(tmp_path / "own.onnx"))
-    assert loaded.window == 20
-    expected = describe_patches(encoder, cut_patches(IMAGE, keypoints, window=20))
-    np.testing.assert_allclose(sdgmnet.describe(IMAGE, keypoints, descriptor=loaded).descriptors, expected, atol=1e-4)
 
 
 def test_hlocs_files_and_colmaps_features_obey_it(encoder: SDGMNet, weights: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from sdgmnet.data.patchset import PatchTable, write_patchset
 from sdgmnet.data.photos.tracks import Points
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.patches import cut_patches
+from sdgmnet.registry import WINDOW
 from sdgmnet.sfm.scene import load_scene
 
 PATCHES_AT_ONCE = 1024
@@ -40,7 +41,7 @@ def write_scene(
                     gray = read_gray(model / "images" / view.name, exif_orientation=False)
                 for start in range(0, len(rows), PATCHES_AT_ONCE):
                     part = here.keypoints.select(rows[start : start + PATCHES_AT_ONCE])
-                    writer.append(cut_patches(gray, part, window=origin["window"]))
+                    writer.append(cut_patches(gray, part, window=origin.get("window", WINDOW)))
                 columns = {"distance": here.distance[rows], "detected": here.detected[rows]}
                 table.add(here.point[rows], here.keypoints.select(rows), image=image, **columns)
                 image += 1
