@@ -91,7 +91,7 @@ def _window_in(metadata: dict[str, str], path: Path) -> float:
     except ValueError:
         card = None
     window = card.get("window", WINDOW) if isinstance(card, dict) else None
-    if not is_window(window):
+    if window is None or not is_window(window):
         raise InputError(f"{path}: window in its card must be a number from 1 to 100, not {window!r}: export it again.")
     return float(window)
 
