@@ -289,6 +289,28 @@ def test_a_full_batch_is_found_among_many_ambiguous_points() -> None:
     assert_largest_batch(sampler, 30)
 
 
+def test_points_are_drawn_as_by_the_plain_loop() -> None:
+    """Draw, drop whoever is ambiguous with an earlier one, fill up with others, until nobody is dropped."""
+    conflicts = np.array([(k, k + 1) for k in range(0, 119, 3)])
+    sampler = PairSampler([blank_set(np.repeat(np.arange(120), 2), "crowded", conflicts=conflicts)], 0)
+    clash = {frozenset(pair) for pair in conflicts.tolist()}
+    pool, repeated = np.arange(120), 0
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        points = rng.choice(pool, size=60, replace=False)
+        while True:
+            kept = [
+                one for k, one in enumerate(points) if not any(frozenset((one, other)) in clash for other in points[:k])
+            ]
+            if len(kept) == 60:
+                break
+            repeated += 1
+            fresh = sorted(set(rng.choice(pool, size=60, replace=False).tolist()) - set(kept))
+            points = np.array([*kept, *rng.permutation(fresh)[: 60 - len(kept)]])
+        assert sampler._draw(np.random.default_rng(seed), pool, 60).tolist() == points.tolist()
+    assert repeated > 30
+
+
 def assert_largest_batch(sampler: PairSampler, size: int) -> None:
     sampler.require_batch_size(size)
     name = sampler.patchsets[0].name

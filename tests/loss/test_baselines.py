@@ -295,7 +295,7 @@ def test_nothing_violated_is_zero_with_zero_gradient() -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_progress_may_be_left_out(name: str) -> None:
+def test_progress_may_be_left_out_and_is_a_share(name: str) -> None:
     given = batch(3)
     a, p = encoded(given.x, given.first_x), encoded(given.y, given.first_y)
     loss, twin = LOSSES[name](), LOSSES[name]()
@@ -303,6 +303,15 @@ def test_progress_may_be_left_out(name: str) -> None:
     assert torch.equal(
         loss(a.descriptors, p.descriptors, **more), twin(a.descriptors, p.descriptors, progress=1.0, **more)
     )
+    for progress in (-0.1, 1.5, float("nan")):
+        with pytest.raises(InputError, match="progress"):
+            loss(a.descriptors, p.descriptors, progress=progress, **more)
+
+
+def test_the_cdf_from_end_to_end() -> None:
+    """Distances differ by -2 to 2; five bins, by hand."""
+    weights = CDFLoss(bins=5).weigh(torch.tensor([-2.0, -1.9, 0.5, 2.0]), torch.ones(4, dtype=torch.bool))
+    assert weights.mul(4).tolist() == pytest.approx([1.9, 1.9, 2.5, 4])
 
 
 def test_votes_are_shared_by_two_bins() -> None:

@@ -78,6 +78,8 @@ def test_value_and_gradient_are_the_loops(
         difference = float(np.linalg.norm(gradient - np.concatenate(sides)) / np.linalg.norm(sides))
         assert difference <= tolerance
         note_deviation(f"{name}, {dtype}", difference)
+    with pytest.raises(InputError, match="progress"):
+        loss(*(F.normalize(torch.tensor(side), dim=1) for side in (x, y)), progress=2.0)
 
 
 def unit_pairs(seed: int) -> list[Tensor]:

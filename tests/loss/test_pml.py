@@ -43,6 +43,8 @@ def test_every_pair_based_loss(name: str) -> None:
     expected = getattr(losses, name)(**options)(torch.cat([a, p]), LABELS)
     value = loss_by_name(f"pml:{name}", options)(a, p, progress=0.3)
     assert value.item() == loss_by_name(f"pml:{name}", options)(a, p).item()
+    with pytest.raises(InputError, match="progress"):
+        loss_by_name(f"pml:{name}", options)(a, p, progress=2.0)
     assert value.shape == () and value.item() == expected.item()
     for mine, theirs in zip(torch.autograd.grad(value, (a, p)), torch.autograd.grad(expected, (a, p)), strict=True):
         assert torch.equal(mine, theirs) and mine.abs().sum() > 0
