@@ -10,6 +10,7 @@ from torch import nn
 
 from sdgmnet import registry
 from sdgmnet.encoders.base import Encoded, Encoder, is_finite
+from sdgmnet.encoders.fast import FastSDGMNet
 from sdgmnet.encoders.l2net import L2Net
 from sdgmnet.encoders.sdgmnet import FilterResponseNorm, SDGMNet, ThresholdedLinearUnit
 from sdgmnet.encoders.tfeat import TFeat, load_tfeat
@@ -21,6 +22,7 @@ __all__ = [
     "ENCODERS",
     "Encoded",
     "Encoder",
+    "FastSDGMNet",
     "FilterResponseNorm",
     "L2Net",
     "SDGMNet",

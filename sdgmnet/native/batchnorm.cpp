@@ -88,11 +88,11 @@ static void gate(const Layer &layer, const Norm &norm, const float *maps, float 
 
 extern "C" {
 
-// Layer `one` of `layers`: plain maps (count, below) -> plain maps (count, own) before BatchNorm; with `means` and `squares`
+// Layer `one` of `paper`: plain maps (count, below) -> plain maps (count, own) before BatchNorm; with `means` and `squares`
 // (count, outputs) also their moments, or null.
 void sdgmnet_layer_forward(int one, const float *weights, const float *scale, const float *shift, const float *in, float *out,
                            float *means, float *squares, long count, int threads) {
-    const Layer &layer = layers[one], &below = layers[one - 1];
+    const Layer &layer = paper[one], &below = paper[one - 1];
     in_threads(count, threads, GROUP, [&](int, long start, long stop) {
         Buffer padded(long(GROUP) * below.padded()), bias(layer.outputs);
         Scratch scratch(layer.outputs);
@@ -114,7 +114,7 @@ void sdgmnet_layer_backward(int one, const float *transposed, const float *scale
                             const float *product, const float *maps, const float *gated, const float *below_scale,
                             const float *below_shift, const float *below_maps, float *below_gated, float *sums,
                             float *products, float *gradients, long count, int threads) {
-    const Layer &layer = layers[one], &below = layers[one - 1];
+    const Layer &layer = paper[one], &below = paper[one - 1];
     in_threads(count, threads, GROUP, [&](int thread, long start, long stop) {
         Buffer upstream(long(GROUP) * layer.padded()), padded(long(GROUP) * below.padded());
         Scratch scratch(layer.outputs);

@@ -22,9 +22,9 @@ HEADERS = tuple(HERE / name for name in ("vectors.h", "convolution.h", "winograd
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 SIGNATURES = {  # function -> type of its result, types of its arguments
     "sdgmnet_lanes": (INT, []),
-    "sdgmnet_kept_floats": (LONG, []),
-    "sdgmnet_forward": (None, [POINTER, POINTER, LONG, POINTER, POINTER, INT]),
-    "sdgmnet_backward": (None, [POINTER] * 3 + [LONG] + [POINTER] * 3 + [INT]),
+    "sdgmnet_kept_floats": (LONG, [INT]),
+    "sdgmnet_forward": (None, [INT, POINTER, POINTER, LONG, POINTER, POINTER, INT]),
+    "sdgmnet_backward": (None, [INT] + [POINTER] * 3 + [LONG] + [POINTER] * 3 + [INT]),
     "sdgmnet_layer_forward": (None, [INT] + [POINTER] * 7 + [LONG, INT]),
     "sdgmnet_layer_backward": (None, [INT] + [POINTER] * 14 + [LONG, INT]),
     "sdgmnet_nearest": (None, [POINTER, LONG, LONG, POINTER, POINTER, INT, INT] + [POINTER] * 6 + [LONG, INT]),

@@ -55,6 +55,9 @@ template <int STEP>
 static void filter(const float *in, long in_row, const float *weights, const Taps &taps, float *out, long out_pixel,
                    long out_row, long out_block, int rows, int columns) {
     int row = 0;
+    for (; columns < ACROSS && row < rows; row += 2)  // of four columns
+        filter_rows<STEP, 2, 4>(in + row * STEP * in_row, in_row, weights, taps, out + row * out_row, out_pixel, out_row,
+                                out_block, columns);
     for (; row + DOWN <= rows; row += DOWN)
         filter_rows<STEP, DOWN, ACROSS>(in + row * STEP * in_row, in_row, weights, taps, out + row * out_row, out_pixel,
                                         out_row, out_block, columns);

@@ -1,4 +1,4 @@
-// The trunk of the encoder (docs: sdgmnet/encoders/sdgmnet.py), forwards and backwards, for a CPU's vector units.
+// The trunk of an encoder (docs: sdgmnet/encoders/sdgmnet.py, fast.py), forwards and backwards, for a CPU's vector units.
 //
 // A group of patches goes through all layers, so that their maps stay in the second-level cache. Per-sample layers only: BatchNorm
 // is the caller's.
@@ -19,16 +19,14 @@ using Gradients = Parts<float>;
 // All parameters or gradients in a row: input gamma, beta, tau (LANES apart); then each layer's weights, bias, gamma, beta, tau.
 template <class Float> struct Model {
     Parts<Float> input;
-    std::array<Parts<Float>, LAYERS> layer;
+    std::vector<Parts<Float>> layer;
     long size;
-    explicit Model(Float *row) {
+    Model(const Network &network, Float *row) {
         Float *next = row;
         const auto take = [&next](long count) { return (next += count) - count; };
         input = {nullptr, nullptr, take(LANES), take(LANES), take(LANES)};
-        for (int one = 0; one < LAYERS; one++) {
-            const long channels = layers[one].outputs;
-            layer[one] = {take(layers[one].weights()), take(channels), take(channels), take(channels), take(channels)};
-        }
+        for (const Layer &one : network)
+            layer.push_back({take(one.weights()), take(one.outputs), take(one.outputs), take(one.outputs), take(one.outputs)});
         size = next - row;
     }
 };
@@ -113,40 +111,43 @@ static float normalise_input(const float *patch, const Parameters &with, float *
     return inverse;
 }
 
-static void convolve_input(const float *image, const Parameters &with, float *out) {
-    const int wide = PATCH + 2, blocks = layers[0].outputs / LANES;
-    for (int block = 0; block < blocks; block++) {
+static void convolve_input(const Layer &layer, const float *image, const Parameters &with, float *out) {
+    const int wide = PATCH + 2, side = layer.side, step = layer.step;
+    for (int block = 0; block < layer.outputs / LANES; block++) {
         Vector weights[9];
-        for (int tap = 0; tap < 9; tap++) weights[tap] = load(with.weights + tap * layers[0].outputs + block * LANES);
+        for (int tap = 0; tap < 9; tap++) weights[tap] = load(with.weights + tap * layer.outputs + block * LANES);
         const Vector bias = load(with.bias + block * LANES);
-        for (int row = 0; row < PATCH; row++)
-            for (int column = 0; column < PATCH; column++) {
+        for (int row = 0; row < side; row++)
+            for (int column = 0; column < side; column++) {
+                const float *source = image + row * step * wide + column * step;
                 Vector sum = bias;
 #pragma GCC unroll 9
-                for (int tap = 0; tap < 9; tap++) sum += weights[tap] * all(image[(row + tap / 3) * wide + column + tap % 3]);
-                store(out + (block * INPUTS + row * PATCH + column) * LANES, sum);
+                for (int tap = 0; tap < 9; tap++) sum += weights[tap] * all(source[tap / 3 * wide + tap % 3]);
+                store(out + (block * side * side + row * side + column) * LANES, sum);
             }
     }
 }
 
-static void input_back(const float *patch, float inverse, const float *image, const float *upstream, const Parameters &first,
-                       const Parameters &input, const Gradients &first_gradient, const Gradients &input_gradient) {
-    const int wide = PATCH + 2, outputs = layers[0].outputs;
-    std::array<float, INPUTS> arrived{};
+static void input_back(const Layer &layer, const float *patch, float inverse, const float *image, const float *upstream,
+                       const Parameters &first, const Parameters &input, const Gradients &first_gradient,
+                       const Gradients &input_gradient, Buffer &arrived) {
+    const int wide = PATCH + 2, side = layer.side, step = layer.step, outputs = layer.outputs;
+    arrived.assign(wide * wide * LANES, 0);  // a vector for each pixel of the padded image
     for (int block = 0; block < outputs / LANES; block++) {
-        const float *above = upstream + long(block) * wide * wide * LANES;
+        const float *above = upstream + long(block) * (side + 2) * (side + 2) * LANES;
         Vector sums[9] = {}, weights[9];
         for (int tap = 0; tap < 9; tap++) weights[tap] = load(first.weights + tap * outputs + block * LANES);
-        for (int row = 0; row < PATCH; row++)
-            for (int column = 0; column < PATCH; column++) {
-                const Vector value = load(above + ((row + 1) * wide + column + 1) * LANES);
-                Vector back = {};
+        for (int row = 0; row < side; row++)
+            for (int column = 0; column < side; column++) {
+                const Vector value = load(above + ((row + 1) * (side + 2) + column + 1) * LANES);
+                const long corner = row * step * wide + column * step;
 #pragma GCC unroll 9
                 for (int tap = 0; tap < 9; tap++) {
-                    sums[tap] += value * all(image[(row + tap / 3) * wide + column + tap % 3]);
-                    back += weights[tap] * load(above + ((row + 2 - tap / 3) * wide + column + 2 - tap % 3) * LANES);
+                    const long place = corner + tap / 3 * wide + tap % 3;
+                    sums[tap] += value * all(image[place]);
+                    float *to = arrived.data() + place * LANES;
+                    store(to, load(to) + value * weights[tap]);
                 }
-                arrived[row * PATCH + column] += total(back);
             }
         for (int tap = 0; tap < 9; tap++) {
             float *to = first_gradient.weights + tap * outputs + block * LANES;
@@ -157,47 +158,57 @@ static void input_back(const float *patch, float inverse, const float *image, co
     float sum = 0, moment = 0, blocked = 0;
     for (int pixel = 0; pixel < INPUTS; pixel++) {
         const float response = patch[pixel] * scale + *input.beta;
-        const float passed = response > *input.tau ? arrived[pixel] : (response == *input.tau ? arrived[pixel] / 2 : 0);
-        sum += passed, moment += passed * patch[pixel], blocked += arrived[pixel] - passed;
+        const float came = total(load(arrived.data() + ((pixel / PATCH + 1) * wide + pixel % PATCH + 1) * LANES));
+        const float passed = response > *input.tau ? came : (response == *input.tau ? came / 2 : 0);
+        sum += passed, moment += passed * patch[pixel], blocked += came - passed;
     }
     *input_gradient.gamma += moment * inverse, *input_gradient.beta += sum, *input_gradient.tau += blocked;
 }
 
-static long kept_floats() {
+static long kept_floats(const Network &network) {
     long sum = LANES;  // the input's inverse energy
-    for (const Layer &layer : layers) sum += layer.map() + layer.outputs;
+    for (const Layer &layer : network) sum += layer.map() + layer.outputs;
     return sum;
 }
 
-static void reorder(const float *blocked, float *plain) {  // the last maps, as torch has them
-    const int area = layers[LAYERS - 1].side * layers[LAYERS - 1].side;
-    for (int channel = 0; channel < layers[LAYERS - 1].outputs; channel++)
+static void reorder(const Layer &last, const float *blocked, float *plain) {  // the last maps, as torch has them
+    const int area = last.side * last.side;
+    for (int channel = 0; channel < last.outputs; channel++)
         for (int pixel = 0; pixel < area; pixel++)
             plain[channel * area + pixel] = blocked[(channel / LANES * area + pixel) * LANES + channel % LANES];
 }
 
 // Padded maps of a group of patches for each layer; their borders stay zero.
-static std::array<Buffer, LAYERS> padded_maps() {
-    std::array<Buffer, LAYERS> maps;
-    for (int one = 0; one < LAYERS; one++) maps[one].resize(long(GROUP) * layers[one].padded());
+static std::vector<Buffer> padded_maps(const Network &network) {
+    std::vector<Buffer> maps;
+    for (const Layer &layer : network) maps.emplace_back(long(GROUP) * layer.padded());
     return maps;
 }
 
-static void forward_some(const Model<const float> &model, const float *patches, float *maps, float *kept, long start, long stop) {
-    const long keeps = kept_floats();
-    Buffer plain(GROUP * layers[0].map()), image((PATCH + 2) * (PATCH + 2)), energies(layers[LAYERS - 1].outputs);
-    Scratch scratch(layers[LAYERS - 1].outputs);
-    std::array<Buffer, LAYERS> padded = padded_maps();
+// Floats of the largest plain map.
+static long largest_map(const Network &network) {
+    long most = 0;
+    for (const Layer &layer : network) most = std::max<long>(most, layer.map());
+    return most;
+}
+
+static void forward_some(const Network &network, const Model<const float> &model, const float *patches, float *maps, float *kept,
+                         long start, long stop) {
+    const long keeps = kept_floats(network);
+    const Layer &last = network.back();
+    Buffer plain(GROUP * largest_map(network)), image((PATCH + 2) * (PATCH + 2)), energies(last.outputs);
+    Scratch scratch(last.outputs);
+    std::vector<Buffer> padded = padded_maps(network);
     for (long first = start; first < stop; first += GROUP) {
         const int group = int(std::min<long>(GROUP, stop - first));
         long place = LANES;
-        for (int one = 0; one < LAYERS; one++) {
-            const Layer &layer = layers[one];
+        for (std::size_t one = 0; one < network.size(); one++) {
+            const Layer &layer = network[one];
             if (one == 0)
                 for (int patch = 0; patch < group; patch++) {
                     const float inverse = normalise_input(patches + (first + patch) * INPUTS, model.input, image.data());
                     if (kept) kept[(first + patch) * keeps] = inverse;
-                    convolve_input(image.data(), model.layer[0], plain.data() + patch * layer.map());
+                    convolve_input(layer, image.data(), model.layer[0], plain.data() + patch * layer.map());
                 }
             else
                 convolve_layer(layer, model.layer[one].weights, model.layer[one].bias, padded[one - 1].data(), plain.data(), group,
@@ -213,28 +224,27 @@ static void forward_some(const Model<const float> &model, const float *patches, 
             }
             place += layer.map() + layer.outputs;
         }
-        const Layer &last = layers[LAYERS - 1];
         for (int patch = 0; patch < group; patch++) {
-            const float *from = padded[LAYERS - 1].data() + long(patch) * last.padded();
+            const float *from = padded.back().data() + long(patch) * last.padded();
             for (int block = 0; block < last.outputs / LANES; block++)  // without the border
                 for (int row = 0; row < last.side; row++)
                     std::memcpy(plain.data() + (block * last.side + row) * last.side * LANES,
                                 from + ((block * (last.side + 2) + row + 1) * (last.side + 2) + 1) * LANES,
                                 sizeof(float) * last.side * LANES);
-            reorder(plain.data(), maps + (first + patch) * last.map());
+            reorder(last, plain.data(), maps + (first + patch) * last.map());
         }
     }
 }
 
-static void backward_some(const Model<const float> &model, const float *transposed, const float *patches, const float *kept,
-                          const float *upstream, const Model<float> &gradient, long start, long stop) {
-    const long keeps = kept_floats();
-    Buffer arrived(GROUP * layers[0].map()), image((PATCH + 2) * (PATCH + 2));
-    Scratch scratch(layers[LAYERS - 1].outputs);
-    std::array<Buffer, LAYERS> padded = padded_maps(), inner = padded_maps();
+static void backward_some(const Network &network, const Model<const float> &model, const float *transposed, const float *patches,
+                          const float *kept, const float *upstream, const Model<float> &gradient, long start, long stop) {
+    const long keeps = kept_floats(network);
+    const Layer &last = network.back();
+    Buffer arrived(GROUP * largest_map(network)), image((PATCH + 2) * (PATCH + 2)), scattered;
+    Scratch scratch(last.outputs);
+    std::vector<Buffer> padded = padded_maps(network), inner = padded_maps(network);
     for (long first = start; first < stop; first += GROUP) {
         const int group = int(std::min<long>(GROUP, stop - first));
-        const Layer &last = layers[LAYERS - 1];
         const int area = last.side * last.side;
         for (int patch = 0; patch < group; patch++)
             for (int channel = 0; channel < last.outputs; channel++)
@@ -243,8 +253,8 @@ static void backward_some(const Model<const float> &model, const float *transpos
                         upstream[(first + patch) * last.map() + channel * area + pixel];
         long place = keeps;
         const float *back = transposed;
-        for (int one = LAYERS - 1; one >= 0; one--) {
-            const Layer &layer = layers[one];
+        for (int one = int(network.size()) - 1; one >= 0; one--) {
+            const Layer &layer = network[one];
             place -= layer.map() + layer.outputs;
             for (int patch = 0; patch < group; patch++) {
                 const float *made = kept + (first + patch) * keeps + place;
@@ -252,7 +262,7 @@ static void backward_some(const Model<const float> &model, const float *transpos
                                inner[one].data() + long(patch) * layer.padded(), gradient.layer[one]);
             }
             if (one == 0) break;
-            const Layer &below = layers[one - 1];
+            const Layer &below = network[one - 1];
             for (int patch = 0; patch < group; patch++) {
                 const float *made = kept + (first + patch) * keeps + place - below.map() - below.outputs;
                 normalise(below, model.layer[one - 1], made, padded[one - 1].data() + long(patch) * below.padded(),
@@ -265,8 +275,9 @@ static void backward_some(const Model<const float> &model, const float *transpos
         for (int patch = 0; patch < group; patch++) {
             const float *pixels = patches + (first + patch) * INPUTS;
             normalise_input(pixels, model.input, image.data());
-            input_back(pixels, kept[(first + patch) * keeps], image.data(), inner[0].data() + long(patch) * layers[0].padded(),
-                       model.layer[0], model.input, gradient.layer[0], gradient.input);
+            input_back(network[0], pixels, kept[(first + patch) * keeps], image.data(),
+                       inner[0].data() + long(patch) * network[0].padded(), model.layer[0], model.input, gradient.layer[0],
+                       gradient.input, scattered);
         }
     }
 }
@@ -275,21 +286,28 @@ extern "C" {
 
 int sdgmnet_lanes() { return LANES; }
 
-long sdgmnet_kept_floats() { return kept_floats(); }
+// Networks: 0 is the paper's, 1 the fast one.
+long sdgmnet_kept_floats(int network) { return kept_floats(network ? fast : paper); }
 
-// patches (count, 32, 32) -> maps (count, 128, 8, 8); kept (count, kept_floats) for the backward pass, or null.
-void sdgmnet_forward(const float *parameters, const float *patches, long count, float *maps, float *kept, int threads) {
-    const Model<const float> model(parameters);
-    in_threads(count, threads, GROUP, [&](int, long start, long stop) { forward_some(model, patches, maps, kept, start, stop); });
+// patches (count, 32, 32) -> the last maps (count, 128, 8, 8), fast (count, 128, 4, 4); kept (count, kept_floats) for the
+// backward pass, or null.
+void sdgmnet_forward(int network, const float *parameters, const float *patches, long count, float *maps, float *kept,
+                     int threads) {
+    const Network &layers = network ? fast : paper;
+    const Model<const float> model(layers, parameters);
+    in_threads(count, threads, GROUP,
+               [&](int, long start, long stop) { forward_some(layers, model, patches, maps, kept, start, stop); });
 }
 
-// upstream (count, 128, 8, 8) -> gradients (threads, as parameters), each thread's sum over its own patches, started at zero by
+// upstream, as the last maps -> gradients (threads, as parameters), each thread's sum over its own patches, started at zero by
 // the caller. `transposed`: weights of the last layer to the second with the roles of input and output channels exchanged.
-void sdgmnet_backward(const float *parameters, const float *transposed, const float *patches, long count, const float *kept,
-                      const float *upstream, float *gradients, int threads) {
-    const Model<const float> model(parameters);
+void sdgmnet_backward(int network, const float *parameters, const float *transposed, const float *patches, long count,
+                      const float *kept, const float *upstream, float *gradients, int threads) {
+    const Network &layers = network ? fast : paper;
+    const Model<const float> model(layers, parameters);
     in_threads(count, threads, GROUP, [&](int one, long start, long stop) {
-        backward_some(model, transposed, patches, kept, upstream, Model<float>(gradients + one * model.size), start, stop);
+        const Model<float> gradient(layers, gradients + one * model.size);
+        backward_some(layers, model, transposed, patches, kept, upstream, gradient, start, stop);
     });
 }
 }

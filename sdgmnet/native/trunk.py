@@ -1,4 +1,4 @@
-"""The trunk of SDGMNet by trunk.cpp, up to dropout and the last convolution: equal to torch's layers within rounding."""
+"""The trunk of SDGMNet and FastSDGMNet by trunk.cpp, up to dropout and the last convolution: torch's layers within rounding."""
 
 import functools
 from collections.abc import Sequence
@@ -8,21 +8,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sdgmnet.encoders import FilterResponseNorm, SDGMNet
+from sdgmnet.encoders import Encoder, FastSDGMNet, FilterResponseNorm, SDGMNet
 from sdgmnet.errors import InputError
 from sdgmnet.native.build import library
 
 EPSILON = 1e-6  # of FilterResponseNorm, as in trunk.cpp
+NETWORKS: dict[type[Encoder], int] = {SDGMNet: 0, FastSDGMNet: 1}  # as trunk.cpp numbers them
 PLAIN: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}  # independent of torch's defaults
 
 
 def is_available(encoder: nn.Module) -> bool:
-    """Whether this is an unmodified SDGMNet in float32 on a CPU, and the library is available."""
-    if type(encoder) is not SDGMNet:
+    """Whether this is an unmodified encoder of NETWORKS in float32 on a CPU, and the library is available."""
+    kind = type(encoder)
+    if kind not in NETWORKS:
         return False
     norms = [module for module in encoder.modules() if isinstance(module, FilterResponseNorm)]
     shapes = [tuple(parameter.shape) for parameter in encoder.parameters()]
-    return shapes == _shapes() and all(norm.epsilon == EPSILON for norm in norms) and can_replace(encoder)
+    return shapes == _shapes(kind) and all(norm.epsilon == EPSILON for norm in norms) and can_replace(encoder)
 
 
 def can_replace(module: nn.Module) -> bool:
@@ -34,13 +36,13 @@ def can_replace(module: nn.Module) -> bool:
 
 
 @functools.cache
-def _shapes() -> list[tuple[int, ...]]:
+def _shapes(kind: type[Encoder]) -> list[tuple[int, ...]]:
     with torch.device("meta"):
-        return [tuple(parameter.shape) for parameter in SDGMNet().parameters()]
+        return [tuple(parameter.shape) for parameter in kind().parameters()]
 
 
 def maps(encoder: SDGMNet, patches: Tensor, spare: list[Tensor] | None = None) -> Tensor:
-    """(B, 1, 32, 32) -> (B, 128, 8, 8), differentiable with respect to the encoder's parameters.
+    """(B, 1, 32, 32) -> maps (B, *encoder.feature_shape), differentiable with respect to the encoder's parameters.
 
     spare: list of memory for activations, taken from it and returned after the backward pass. New memory at every step,
     half a megabyte per patch, would cost a tenth of the step.
@@ -55,9 +57,10 @@ def maps(encoder: SDGMNet, patches: Tensor, spare: list[Tensor] | None = None) -
         raise InputError("the native engine does not compute gradients of patches: use the eager engine.")
     threads = torch.get_num_threads()
     if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters):
-        made: Tensor = _Maps.apply(patches, threads, spare, *parameters)
+        made: Tensor = _Maps.apply(type(encoder), patches, threads, spare, *parameters)
         return made
-    return _forward(patches.contiguous(), pack(parameters, needed_library().sdgmnet_lanes()), None, threads)
+    packed = pack(parameters, needed_library().sdgmnet_lanes())
+    return _forward(type(encoder), patches.contiguous(), packed, None, threads)
 
 
 def describe(encoder: SDGMNet, patches: Tensor) -> Tensor:
@@ -65,24 +68,26 @@ def describe(encoder: SDGMNet, patches: Tensor) -> Tensor:
     return F.normalize(encoder.normalise_batch(encoder.reduce(maps(encoder, patches))), dim=1)
 
 
-def _forward(patches: Tensor, packed: Tensor, kept: Tensor | None, threads: int) -> Tensor:
-    made = torch.empty(len(patches), *SDGMNet.feature_shape, **PLAIN)
+def _forward(kind: type[Encoder], patches: Tensor, packed: Tensor, kept: Tensor | None, threads: int) -> Tensor:
+    made = torch.empty(len(patches), *kind.feature_shape, **PLAIN)
     where = None if kept is None else kept.data_ptr()
     needed_library().sdgmnet_forward(
-        packed.data_ptr(), patches.data_ptr(), len(patches), made.data_ptr(), where, threads
+        NETWORKS[kind], packed.data_ptr(), patches.data_ptr(), len(patches), made.data_ptr(), where, threads
     )
     return made
 
 
 class _Maps(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, patches: Tensor, threads: int, spare: list[Tensor] | None, *parameters: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, kind: type[Encoder], patches: Tensor, threads: int, spare: list[Tensor] | None, *parameters: Tensor
+    ) -> Tensor:
         native = needed_library()
         patches = patches.contiguous()
         packed = pack(parameters, native.sdgmnet_lanes())
-        kept = _memory(len(patches), native.sdgmnet_kept_floats(), spare)
-        made = _forward(patches, packed, kept, threads)
-        ctx.threads, ctx.spare = threads, spare
+        kept = _memory(len(patches), native.sdgmnet_kept_floats(NETWORKS[kind]), spare)
+        made = _forward(kind, patches, packed, kept, threads)
+        ctx.kind, ctx.threads, ctx.spare = kind, threads, spare
         ctx.save_for_backward(patches, packed, kept, *parameters)
         return made
 
@@ -96,12 +101,12 @@ class _Maps(torch.autograd.Function):
         upstream = upstream.contiguous()
         gradients = torch.zeros(ctx.threads, len(packed), **PLAIN)
         native.sdgmnet_backward(
-            packed.data_ptr(), transposed.data_ptr(), patches.data_ptr(), len(patches), kept.data_ptr(),
+            NETWORKS[ctx.kind], packed.data_ptr(), transposed.data_ptr(), patches.data_ptr(), len(patches), kept.data_ptr(),
             upstream.data_ptr(), gradients.data_ptr(), ctx.threads,
         )  # fmt: skip
         if ctx.spare is not None and all(one is not kept for one in ctx.spare):
             ctx.spare.append(kept)
-        return None, None, None, *unpack(gradients.sum(0), parameters, lanes)
+        return None, None, None, None, *unpack(gradients.sum(0), parameters, lanes)
 
 
 def _memory(count: int, floats: int, spare: list[Tensor] | None) -> Tensor:

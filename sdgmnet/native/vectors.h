@@ -34,9 +34,9 @@ struct Layer {
     bool tiled() const { return step == 1 && inputs > 1; }  // by winograd.h
     int weights() const { return inputs * outputs * (tiled() ? 36 : 9); }
 };
-constexpr int LAYERS = 6;
-const Layer layers[LAYERS] = {{1, 32, 1, 32},   {32, 32, 1, 32},  {32, 64, 2, 16},
-                              {64, 64, 1, 16},  {64, 128, 2, 8},  {128, 128, 1, 8}};
+using Network = std::vector<Layer>;
+const Network paper = {{1, 32, 1, 32}, {32, 32, 1, 32}, {32, 64, 2, 16}, {64, 64, 1, 16}, {64, 128, 2, 8}, {128, 128, 1, 8}};
+const Network fast = {{1, 32, 2, 16}, {32, 32, 1, 16}, {32, 64, 2, 8}, {64, 128, 2, 4}};
 
 static inline Vector load(const float *from) { return *reinterpret_cast<const Vector *>(from); }
 static inline void store(float *to, Vector value) { *reinterpret_cast<Vector *>(to) = value; }

@@ -107,6 +107,10 @@ class TrainConfig:
     ] = ()
     orthogonality: float = 0.0
     """Weight of global orthogonal regularisation, added to the loss."""
+    teacher: str | None = None
+    """Weights of a larger encoder: the angles between descriptors also follow those between the teacher's; default: none."""
+    teacher_weight: float = 1.0
+    """Weight of the squared differences from the teacher's angles, added to the loss."""
     joint_batchnorm: bool = False
     """Compute BatchNorm statistics over anchors and positives together. The published code computes them separately."""
     init: str | None = None
@@ -265,6 +269,7 @@ RULES: dict[str, Rule] = {
     "drops": NOT_NEGATIVE,
     "drop_factor": (lambda value: 0 < value <= 1, "must lie in (0, 1]"),
     "orthogonality": NOT_NEGATIVE,
+    "teacher_weight": POSITIVE,
     "views": SHARE,
     "weight_decay": NOT_NEGATIVE,
     "window": (is_window, "must be from 1 to 100"),

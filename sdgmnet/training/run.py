@@ -33,7 +33,7 @@ from sdgmnet.loss.registry import loss_by_name
 from sdgmnet.metrics import fpr_at_recall, pair_distances
 from sdgmnet.registry import parse_options
 from sdgmnet.training.config import TrainConfig
-from sdgmnet.training.step import draw_batch, train_step
+from sdgmnet.training.step import Teacher, draw_batch, train_step
 
 # Of mallopt in glibc, and the largest block in bytes that is kept
 TRIM_THRESHOLD, MMAP_THRESHOLD, LARGEST_BLOCK = -1, -3, 2**30
@@ -52,6 +52,7 @@ class Run:
     sampler: PairSampler
     device: torch.device
     trunk: Trunk
+    teacher: Teacher | None = None
     world: World = ALONE
     step: int = 0
     sums: dict[str, float] = field(default_factory=dict)  # over the iterations of this epoch
@@ -132,7 +133,25 @@ def start(
     loss = build_loss(config).to(device)
     optimizer = build_optimizer(config, encoder)
     trunk = build_trunk(encoder, engine, config.recompute)
-    return Run(config, encoder, loss, optimizer, sampler, device, trunk, world)
+    teacher = None if config.teacher is None else load_teacher(config, encoder)
+    return Run(config, encoder, loss, optimizer, sampler, device, trunk, teacher, world)
+
+
+def load_teacher(config: TrainConfig, encoder: Encoder) -> Teacher:
+    """The encoder of --teacher, which must take the student's patches."""
+    assert config.teacher is not None
+    loaded = load_encoder(config.teacher)[0]
+    if loaded.window != encoder.window:
+        raise InputError(
+            f"--teacher {config.teacher} was trained at a window of {loaded.window:g} sigma, this run is at "
+            f"{encoder.window:g}: use --window {loaded.window:g}."
+        )
+    engine: Engine = "eager" if config.engine == "eager" else "auto"
+
+    def describe(patches: Tensor) -> Tensor:
+        return torch.from_numpy(describe_patches(loaded, patches, engine=engine)).to(patches.device)
+
+    return Teacher(describe, config.teacher_weight)
 
 
 def load_initial_weights(encoder: Encoder, config: TrainConfig) -> None:
@@ -218,6 +237,7 @@ def iterate_once(run: Run) -> float:
             chunk_size=config.chunk,
             joint_batchnorm=config.joint_batchnorm,
             trunk=run.trunk,
+            teacher=run.teacher,
             world=run.world,
         ).item()
     except InputError as error:  # losses refuse descriptors that are not finite

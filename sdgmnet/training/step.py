@@ -1,5 +1,8 @@
 """One iteration of Algorithm 1: patches -> descriptors -> loss -> optimiser. Chunks and ranks compute one big batch."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -10,9 +13,17 @@ from sdgmnet.encoders import Encoded, Encoder
 from sdgmnet.engine import Trunk, device_of
 from sdgmnet.errors import InputError
 from sdgmnet.loss.registry import call_loss
+from sdgmnet.loss.teacher import angle_distillation
 from sdgmnet.training.config import TrainConfig
 
 MASK_BLOCK = 64  # samples per random stream of dropout
+
+
+class Teacher(NamedTuple):
+    """A trained encoder that a smaller one learns from."""
+
+    describe: Callable[[Tensor], Tensor]  # patches (n, 1, 32, 32) -> descriptors (n, D) of unit length
+    weight: float
 
 
 def train_step(
@@ -26,11 +37,13 @@ def train_step(
     chunk_size: int,
     joint_batchnorm: bool = False,
     trunk: Trunk | None = None,
+    teacher: Teacher | None = None,
     world: World = ALONE,
 ) -> Tensor:
     """sides (2, N, 1, 32, 32): anchors, positives; keep (2, N, 128, 8, 8): dropout's mask. Returns the loss.
 
     trunk: `encoder.trunk` by another engine, see `engine.build_trunk`.
+    teacher: its `angle_distillation` is added to the loss.
     world: each rank gives its rows of the batch; the step is that of the whole batch.
     """
     needs = getattr(loss, "needs", ())
@@ -39,6 +52,8 @@ def train_step(
     )
     more = {"anchor_encoded": anchor, "positive_encoded": positive} if needs else {}
     value = call_loss(loss, anchor.descriptors, positive.descriptors, progress=progress, **more)
+    if teacher is not None:
+        value = value + teacher.weight * distil(teacher, sides, anchor.descriptors, positive.descriptors, world)
     if not value.requires_grad:
         raise InputError(
             f"{type(loss).__name__} returned a value without a gradient: compute it from anchor and positive with torch only."
@@ -48,6 +63,13 @@ def train_step(
     world.sum_gradients(encoder.parameters())
     optimizer.step()
     return value.detach()
+
+
+def distil(teacher: Teacher, sides: Tensor, anchor: Tensor, positive: Tensor, world: World = ALONE) -> Tensor:
+    """`angle_distillation` of descriptors of the whole batch, from this rank's patches (2, n, 1, 32, 32)."""
+    with torch.no_grad():
+        taught = torch.stack([teacher.describe(side) for side in sides])
+    return angle_distillation(anchor, positive, *world.gather_sides(taught))
 
 
 def encode_sides(
