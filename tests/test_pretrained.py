@@ -54,7 +54,7 @@ def test_round_trip_is_bit_equal(saved: Path, encoder: SDGMNet) -> None:
     beside = json.loads(saved.with_suffix(".json").read_text(encoding="utf-8"))
     saved.with_suffix(".json").unlink()
     loaded, card = load_encoder(str(saved))
-    assert card == beside == {"encoder": "sdgmnet", "dropout": 0.3, **CARD}
+    assert card == beside == {"encoder": "sdgmnet", "dropout": 0.3, "window": 12, **CARD}
     assert type(loaded) is SDGMNet and not loaded.training
     assert_same_weights(loaded, encoder)
     patches = torch.rand(3, 1, 32, 32)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sdgmnet.encoders import SDGMNet
+from sdgmnet.encoders import FastSDGMNet, SDGMNet
 from sdgmnet.engine import describe_patches
 from sdgmnet.errors import InputError
 from sdgmnet.native import trunk
@@ -16,11 +16,11 @@ from tests.native.conftest import torch_threads
 pytestmark = pytest.mark.skipif(library() is None, reason="needs a C++ compiler")
 
 
-@pytest.fixture
-def encoder() -> SDGMNet:
+@pytest.fixture(params=[SDGMNet, FastSDGMNet])
+def encoder(request: pytest.FixtureRequest) -> SDGMNet:
     """With every parameter away from its initial value, so that none of them can be forgotten."""
     torch.manual_seed(0)
-    made = SDGMNet(dropout=0.0)
+    made: SDGMNet = request.param(dropout=0.0)
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
@@ -41,7 +41,7 @@ def gradients(encoder: SDGMNet) -> dict[str, Tensor]:
 @pytest.mark.parametrize("count", [1, 2, 3, 9])
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_values_and_gradients_are_those_of_float64(encoder: SDGMNet, count: int, threads: int) -> None:
-    patches, upstream = torch.rand(count, 1, 32, 32), torch.randn(count, 128, 8, 8)
+    patches, upstream = torch.rand(count, 1, 32, 32), torch.randn(count, *encoder.feature_shape)
     exact = copy.deepcopy(encoder).double()
     expected = plain_maps(exact, patches.double())
     expected.backward(upstream.double())
@@ -50,7 +50,7 @@ def test_values_and_gradients_are_those_of_float64(encoder: SDGMNet, count: int,
         made.backward(upstream)
     assert (made - expected).norm() < 1e-5 * expected.norm()
     mine, theirs = gradients(encoder), gradients(exact)
-    assert mine.keys() == theirs.keys() and len(mine) == 33
+    assert mine.keys() == theirs.keys() and len(mine) == 3 + 5 * (1 + len(encoder.middle))
     for name, gradient in theirs.items():
         # A response within rounding of its threshold may fall to either side: rare, and small in the norm of many numbers. The
         # input's are one number each, a difference of large sums: held by the next test alone.
@@ -65,7 +65,7 @@ def test_gradients_away_from_thresholds(encoder: SDGMNet) -> None:
             tau = block[2].tau
             tau.fill_(-1000)
             tau[::3] = 50  # beyond what normalised responses reach
-    patches, upstream = torch.rand(13, 1, 32, 32), torch.randn(13, 128, 8, 8)
+    patches, upstream = torch.rand(13, 1, 32, 32), torch.randn(13, *encoder.feature_shape)
     exact = copy.deepcopy(encoder).double()
     plain_maps(exact, patches.double()).backward(upstream.double())
     trunk.maps(encoder, patches).backward(upstream)
@@ -84,7 +84,7 @@ def test_older_processors_too(encoder: SDGMNet) -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_same_bits_every_time_and_whatever_the_company(encoder: SDGMNet, threads: int) -> None:
     """Also with memory lent, which comes back."""
-    patches, upstream = torch.rand(37, 1, 32, 32), torch.randn(37, 128, 8, 8)
+    patches, upstream = torch.rand(37, 1, 32, 32), torch.randn(37, *encoder.feature_shape)
     with torch_threads(threads):
         with torch.no_grad():
             whole = trunk.maps(encoder, patches)
@@ -109,7 +109,7 @@ def test_ties_at_the_threshold_share_as_torch_has_it() -> None:
             if isinstance(module, torch.nn.Conv2d) and module.bias is not None:
                 module.bias.zero_()
         encoder.middle[4][2].tau.copy_(encoder.middle[4][1].beta)
-    upstream = torch.randn(2, 128, 8, 8)
+    upstream = torch.randn(2, *encoder.feature_shape)
     encoder.middle[4][0].weight.data.zero_()
     trunk.maps(encoder, torch.zeros(2, 1, 32, 32)).backward(upstream)
     tau = encoder.middle[4][2].tau
@@ -164,7 +164,7 @@ def test_patches_it_cannot_take_are_refused(encoder: SDGMNet) -> None:
 
 
 def test_torchs_defaults_do_not_matter(encoder: SDGMNet) -> None:
-    patches, upstream = torch.rand(4, 1, 32, 32), torch.randn(4, 128, 8, 8)
+    patches, upstream = torch.rand(4, 1, 32, 32), torch.randn(4, *encoder.feature_shape)
     expected = trunk.maps(encoder, patches)
     try:
         torch.set_default_dtype(torch.bfloat16)
@@ -178,7 +178,7 @@ def test_torchs_defaults_do_not_matter(encoder: SDGMNet) -> None:
 
 def test_a_graph_kept_for_later_cannot_use_memory_lent_again(encoder: SDGMNet) -> None:
     spare: list[Tensor] = []
-    patches, upstream = torch.rand(4, 1, 32, 32), torch.randn(4, 128, 8, 8)
+    patches, upstream = torch.rand(4, 1, 32, 32), torch.randn(4, *encoder.feature_shape)
     first = trunk.maps(encoder, patches, spare)
     first.backward(upstream, retain_graph=True)
     first.backward(upstream, retain_graph=True)
