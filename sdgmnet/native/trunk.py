@@ -19,12 +19,13 @@ PLAIN: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}  # independent
 
 def is_available(encoder: nn.Module) -> bool:
     """Whether this is an unmodified encoder of NETWORKS in float32 on a CPU, and the library is available."""
-    kind = type(encoder)
-    if kind not in NETWORKS:
+    if type(encoder) not in NETWORKS:
         return False
     norms = [module for module in encoder.modules() if isinstance(module, FilterResponseNorm)]
     shapes = [tuple(parameter.shape) for parameter in encoder.parameters()]
-    return shapes == _shapes(kind) and all(norm.epsilon == EPSILON for norm in norms) and can_replace(encoder)
+    return (
+        shapes == _shapes()[type(encoder)] and all(norm.epsilon == EPSILON for norm in norms) and can_replace(encoder)
+    )
 
 
 def can_replace(module: nn.Module) -> bool:
@@ -36,9 +37,9 @@ def can_replace(module: nn.Module) -> bool:
 
 
 @functools.cache
-def _shapes(kind: type[Encoder]) -> list[tuple[int, ...]]:
+def _shapes() -> dict[type[nn.Module], list[tuple[int, ...]]]:
     with torch.device("meta"):
-        return [tuple(parameter.shape) for parameter in kind().parameters()]
+        return {kind: [tuple(parameter.shape) for parameter in kind().parameters()] for kind in NETWORKS}
 
 
 def maps(encoder: SDGMNet, patches: Tensor, spare: list[Tensor] | None = None) -> Tensor:
