@@ -244,6 +244,14 @@ def test_a_collapsed_batch_moves_every_descriptor(make: Callable[[], torch.nn.Mo
     assert torch.isfinite(moved).all() and (moved.norm(dim=1) > 0).sum() >= 8
 
 
+@pytest.mark.parametrize("shape", [(3,), (4, 1), (0,)])
+def test_every_embedding_has_one_label(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="labels"):
+        SDGMLoss().from_labels(AXES[:4], torch.zeros(shape))
+    with pytest.raises(InputError, match="embeddings"):
+        SDGMLoss().from_labels(AXES[:4, 0], torch.zeros(4))
+
+
 def test_collapsed_labels_are_collapsed_pairs() -> None:
     a, p = crowd(6)
     labels = torch.arange(8).repeat(2)
