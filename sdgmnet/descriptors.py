@@ -19,20 +19,21 @@ from sdgmnet.features.describe import (
     descriptor_from_encoder,
 )
 from sdgmnet.features.keypoints import Keypoints
+from sdgmnet.features.opencv_contrib import MAKERS, describe_by_opencv
 from sdgmnet.features.sift import rootsift, rootsift_at_keypoints, sift, sift_at_keypoints
 from sdgmnet.pretrained import ALIAS, find_weights, shipped_names
 from sdgmnet.registry import WINDOW, is_window
 from sdgmnet.storage import digest, parse_json, reason_of, require_bounded_zip
 
 if TYPE_CHECKING:  # the forms of a descriptor stand in help texts, which need no torch
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from sdgmnet.encoders import Encoder
     from sdgmnet.features.describe import Image
 
     DescriptorLike = str | Descriptor | Encoder
 
-KORNIA = ("HardNet", "HyNet", "SOSNet", "TFeat")
+KORNIA = ("HardNet", "HyNet", "SOSNet", "TFeat", "MKD")
 CHUNK = 512  # patches per call of an ONNX or kornia module
 
 
@@ -106,6 +107,10 @@ def load_kornia(spec: str) -> Descriptor:
         raise InputError(f"kornia:{name} is not known: choose from {', '.join(f'kornia:{one}' for one in KORNIA)}.")
     if path and not Path(path).is_file():
         raise InputError(f"{path} does not exist: give a file of kornia's {name} weights, or none to download them.")
+    if name == "MKD":  # kernels alone: its whitening is learned, and would be downloaded
+        if path:
+            raise InputError("kornia:MKD has no weights: leave out the file.")
+        return Descriptor("kornia MKD", in_chunks(_inference(kornia.feature.MKDDescriptor(32, whitening=None)), 32))
     try:
         module = getattr(kornia.feature, name)(pretrained=not path).eval()
         if path:
@@ -118,11 +123,27 @@ def load_kornia(spec: str) -> Descriptor:
         reason = f"{path}: {reason_of(error)}" if path else reason_of(error)
         raise InputError(f"kornia:{name} cannot be loaded ({reason}): give weights, kornia:{name}:FILE.") from error
 
+    return Descriptor(f"kornia {name}", in_chunks(_inference(module), 32))
+
+
+def _inference(module: "nn.Module") -> Callable[["Tensor"], np.ndarray]:
+    import torch
+
     def describe(pixels: "Tensor") -> np.ndarray:
         with torch.inference_mode():
-            return module(pixels).numpy()
+            found: np.ndarray = module(pixels).numpy()
+        return found
 
-    return Descriptor(f"kornia {name}", in_chunks(describe, 32))
+    return describe
+
+
+def load_opencv(name: str) -> Descriptor:
+    """A descriptor of OpenCV's contrib modules, computed at keypoints."""
+
+    def refuse(patches: np.ndarray) -> np.ndarray:
+        raise InputError(f"opencv:{name} is computed at keypoints of an image, not from patches.")
+
+    return Descriptor(f"OpenCV {name}", refuse, describe_at_keypoints=describe_by_opencv(name))
 
 
 def in_chunks(describe: Callable[["Tensor"], np.ndarray], side: int) -> DescribeFn:
@@ -160,6 +181,7 @@ DESCRIPTORS: dict[str, Callable[[str], Descriptor]] = {
     "FOLDER": load_folder,
     "tfeat:FILE": load_tfeat,
     "kornia:NAME[:FILE]": load_kornia,
+    "opencv:NAME": load_opencv,
 }
 
 
@@ -170,6 +192,7 @@ def accepted_forms() -> str:
         ALIAS: f"{ALIAS} (the best shipped weights)",
         "FOLDER": "FOLDER (of a training run, or with config.json and model.safetensors)",
         "kornia:NAME[:FILE]": f"kornia:NAME[:FILE] ({', '.join(KORNIA)})",
+        "opencv:NAME": f"opencv:NAME ({', '.join(MAKERS)}; with opencv-contrib-python)",
     }
     names = (*DESCRIPTORS, *(name for name in shipped_names() if name not in DESCRIPTORS))
     *first, last = (explained.get(name, name) for name in names)
