@@ -244,6 +244,23 @@ def test_a_collapsed_batch_moves_every_descriptor(make: Callable[[], torch.nn.Mo
     assert torch.isfinite(moved).all() and (moved.norm(dim=1) > 0).sum() >= 8
 
 
+def test_nearest_points_of_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight rows at a time: the nearest point may lie in an earlier, the same or a later block."""
+    monkeypatch.setattr(mining, "BLOCK_FLOATS", 64)
+    generator = torch.Generator().manual_seed(0)
+    a, p = (F.normalize(torch.randn(37, 5, generator=generator, dtype=torch.float64), dim=1) for _ in range(2))
+    highest, index = mining.nearest_points(a, p, 0.9)
+    for row in range(37):
+        scores = [max(float(x @ y) for x in (a[row], p[row]) for y in (a[k], p[k])) for k in range(37)]
+        allowed = {score: k for k, score in enumerate(scores) if k != row and score < 0.9}
+        assert highest[row] == pytest.approx(max(allowed), abs=1e-12) and index[row] == allowed[max(allowed)]
+
+
+def test_labels_seen_once_make_no_rows() -> None:
+    rows = mining.hardest_by_label(AXES[:4], torch.arange(4), 0.6)
+    assert [len(one) for one in (rows.theta_pos, rows.theta_neg, rows.admissible)] == [0, 0, 0]
+
+
 @pytest.mark.parametrize("shape", [(3,), (4, 1), (0,)])
 def test_every_embedding_has_one_label(shape: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="labels"):
