@@ -63,8 +63,6 @@ def load_folder(spec: str) -> Descriptor:
 def load_onnx(spec: str) -> Descriptor:
     """A model whose one input is patches (batch, 1, S, S) float32 in [0, 1]; its first output is taken."""
     path = Path(spec)
-    if not path.is_file():
-        raise InputError(f"{path} does not exist: write one with sdgmnet export onnx.")
     try:
         import onnxruntime
     except ImportError:
@@ -103,13 +101,7 @@ def load_kornia(spec: str) -> Descriptor:
     import torch
 
     name, _, path = spec.partition(":")
-    if name not in KORNIA:
-        raise InputError(f"kornia:{name} is not known: choose from {', '.join(f'kornia:{one}' for one in KORNIA)}.")
-    if path and not Path(path).is_file():
-        raise InputError(f"{path} does not exist: give a file of kornia's {name} weights, or none to download them.")
     if name == "MKD":  # kernels alone: its whitening is learned, and would be downloaded
-        if path:
-            raise InputError("kornia:MKD has no weights: leave out the file.")
         return Descriptor("kornia MKD", in_chunks(_inference(kornia.feature.MKDDescriptor(32, whitening=None)), 32))
     try:
         module = getattr(kornia.feature, name)(pretrained=not path).eval()
@@ -241,10 +233,28 @@ def load_descriptors(texts: Sequence[str], *, unique_labels: bool = True) -> lis
 
 def require_form(text: str) -> str:
     """The form of `[label=]spec`, or InputError; loads nothing."""
-    form = form_of(split_window(split_label(text)[1])[0])
+    spec, _ = split_window(split_label(text)[1])
+    form = form_of(spec)
     if form is None:
         raise InputError(f"{text!r} is not a descriptor: give {accepted_forms()}; with a label, mine=runs/one.")
+    require_parts(form, spec)
     return form
+
+
+def require_parts(form: str, spec: str) -> None:
+    """InputError for a name that kornia does not have, and for a file of weights that does not exist; loads nothing."""
+    name, _, path = spec.partition(":")[2].partition(":")
+    if form.startswith("kornia:") and name not in KORNIA:
+        known = ", ".join(f"kornia:{one}" for one in KORNIA)
+        raise InputError(f"kornia:{name} is not known: choose from {known}.")
+    if spec.startswith("kornia:MKD:"):
+        raise InputError("kornia:MKD has no weights: leave out the file.")
+    if form.startswith("kornia:") and path and not Path(path).is_file():
+        raise InputError(f"{path} does not exist: give a file of kornia's {name} weights, or none to download them.")
+    if form.startswith("tfeat:") and not _path_in(spec).is_file():
+        raise InputError(f"{_path_in(spec)} does not exist: give the file of TFeat's published weights.")
+    if form == "FILE.onnx" and not Path(spec).is_file():
+        raise InputError(f"{spec} does not exist: write one with sdgmnet export onnx.")
 
 
 def form_of(spec: str) -> str | None:

@@ -193,11 +193,11 @@ def _check_range(patches: Tensor, start: int) -> None:
     wrong = ((low >= -RANGE_TOLERANCE) & (high <= 1 + RANGE_TOLERANCE)).logical_not()  # also true for NaN
     if wrong.any():
         row = int(wrong.nonzero()[0])
-        found = f"values from {low[row].item():.4g} to {high[row].item():.4g}"
-        held = found if bool(torch.isfinite(patches[row]).all()) else "NaN or infinite values"
+        if not bool(torch.isfinite(patches[row]).all()):
+            raise InputError(f"patches must be finite: patch {start + row} holds NaN or infinite values.")
         raise InputError(
-            f"patches of floats must lie in [0, 1]: patch {start + row} holds {held}; divide them by 255, clip them, or "
-            "give uint8."
+            f"patches of floats must lie in [0, 1]: patch {start + row} holds values from {low[row].item():.4g} to "
+            f"{high[row].item():.4g}; divide them by 255, clip them, or give uint8."
         )
 
 

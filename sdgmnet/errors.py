@@ -1,6 +1,7 @@
 """What a user can meet: a sentence that says what is wrong, where, and what to do."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 
@@ -24,6 +25,15 @@ class Interrupted(Stopped):
     """A person or the system asked to stop; what can be resumed has been saved."""
 
     exit_code = 130
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Work that the same command continues: Ctrl-C says so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; run the same command again to continue.") from None
 
 
 class TrainingStopped(Stopped):

@@ -50,8 +50,12 @@ def read_weights(path: Path) -> tuple[dict[str, "Tensor"], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             card = parse_json((file.metadata() or {}).get("card", '{"encoder": "sdgmnet"}'))
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError, ValueError) as error:
-        raise InputError(f"{path} is not a complete safetensors file ({error}): write or download it again.") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror or 'it is not a regular file'}).") from error
+    except SafetensorError as error:
+        raise InputError(f"{path} is not a safetensors file, or is incomplete: write or download it again.") from error
+    except ValueError as error:
+        raise InputError(f"{path}: its card is not valid JSON ({error}): write or download it again.") from error
     if not isinstance(card, dict):
         raise InputError(f"{path}: its card must be a JSON object, not {card!r}.")
     trained_on = card.get("trained_on") or []

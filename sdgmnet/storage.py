@@ -277,12 +277,26 @@ def require_same_inputs(path: Path, inputs: dict[str, Any], made: Path | str) ->
     """Record what `made` is made from, or raise InputError if the record of a former run differs."""
     if not path.exists():
         write_json(path, inputs)
-    elif changed := changed_inputs(read_record(path, dict), inputs):
-        raise InputError(f"{made} was made with another {', '.join(changed)}: remove it, or choose another folder.")
+    elif changes := changes_in_words(read_record(path, dict), inputs):
+        raise InputError(f"{made} was made with {changes}: give the same, or choose another folder.")
 
 
 def changed_inputs(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return [key for key in {**before, **now} if before.get(key) != now.get(key)]
+
+
+def changes_in_words(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """ratio 0.9 (now 0.8), other photos: what differs, with both values where they are short."""
+    changes = []
+    for key in changed_inputs(before, now):
+        values, name = (before.get(key), now.get(key)), key.replace("_", " ")
+        is_long = any(isinstance(value, (list, dict)) for value in values)
+        changes.append(f"other {name}" if is_long else "{} {} (now {})".format(name, *map(_in_words, values)))
+    return ", ".join(changes)
+
+
+def _in_words(value: Any) -> str:
+    return {None: "none", True: "yes", False: "no"}[value] if value is None or isinstance(value, bool) else str(value)
 
 
 def parse_json(text: str) -> Any:

@@ -31,7 +31,7 @@ from sdgmnet.sfm.feature_sources import ColmapSift, DescribedPhotos, FeatureSour
 from sdgmnet.sfm.fusion import densify
 from sdgmnet.sfm.pairs import PairSelection
 from sdgmnet.sfm.photo_import import ImportedPhotos, read_imported
-from sdgmnet.sfm.reconstruct import IMPORTED, NoModel, Photos, reconstruct, summarise
+from sdgmnet.sfm.reconstruct import NoModel, Photos, reconstruct, summarise
 from sdgmnet.sfm.scene import View
 from sdgmnet.sfm.viewer import draw_model
 from sdgmnet.sfm.workspace import DENSE_SIZE, Workspace
@@ -241,7 +241,7 @@ def _detect(
 
 def relative_poses(workspace: Workspace, truth: Path) -> dict[str, Any]:
     """Errors of the relative poses from the matches of each pair whose two cameras are known."""
-    views, imported = read_truth(truth), read_imported(workspace.records / IMPORTED)
+    views, imported = read_truth(truth), read_imported(workspace.imported)
     require_same_sizes(imported, views, truth)
     view_of = {photo["name"]: views[photo["source"]] for photo in imported["photos"] if photo["source"] in views}
     xy = {name: read_features(workspace.features, name).keypoints.xy for name in view_of}
@@ -274,7 +274,7 @@ def require_same_sizes(imported: ImportedPhotos, views: Mapping[str, View], trut
 
 def write_exchange(workspace: Workspace) -> None:
     """descriptors/NAME.bin and matches/A---B.bin; files that exist are kept."""
-    imported = read_imported(workspace.records / IMPORTED)
+    imported = read_imported(workspace.imported)
     source_of = {photo["name"]: photo["source"] for photo in imported["photos"]}
     with open_database(workspace.database) as database:
         ids = image_ids(database)

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from sdgmnet.data.patchset import PatchSet, is_patchset
+from sdgmnet.data.patchset import PatchSet, is_patchset, patchset_folders
 from sdgmnet.descriptors import accepted_forms, load_descriptor, require_form, with_window
-from sdgmnet.errors import InputError
-from sdgmnet.features.describe import LONGEST_SIDE, Descriptor
+from sdgmnet.errors import InputError, resumable
+from sdgmnet.features.describe import LONGEST_SIDE, SMALLEST_SIDE, Descriptor
+from sdgmnet.features.images import find_images, require_readable
 from sdgmnet.options import Flag, Option, Out, Positional, require_options
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import OnProgress, progress_bars
@@ -57,7 +58,8 @@ class DescribeArguments:
     size: int = LONGEST_SIDE
     """Longest side in pixels; larger images are resized for detection. Keypoints are in pixels of the original image."""
     keypoints_from: Path | None = None
-    """File of keypoints to describe instead of detecting any: hloc h5; for one image npz or text (x y sigma [angle])."""
+    """File of keypoints to describe instead of detecting any: hloc h5; for one image npz or text
+    (x y sigma [angle [response]])."""
     overwrite: Flag = False
     """Also describe images that the file already has. A file made with other options is replaced."""
 
@@ -70,17 +72,19 @@ class DescribeArguments:
         return any(is_patchset(place) for place in self.images)
 
     def __post_init__(self) -> None:
-        require_options(self, keypoints=1, size=1)
+        require_options(self, keypoints=1, size=SMALLEST_SIDE)
         require_form(self.chosen)
-        if not self.has_patchset and self.out.suffix.lower() not in H5_SUFFIXES:
-            raise InputError(f"{self.out}: features are written to an h5 file: -o {self.out.stem}.h5.")
+        if self.has_patchset:
+            check_patchset(self)
+        else:
+            check_images(self)
 
 
 def main(arguments: DescribeArguments) -> None:
     from sdgmnet.distributed import open_world
 
     describe = describe_patchset if arguments.has_patchset else describe_all
-    with open_world() as world:
+    with resumable(), open_world() as world:
         with progress_bars(quiet=not world.is_rank_zero) as on_progress:
             summary = describe(arguments, world, on_progress)
         if world.is_rank_zero:
@@ -88,11 +92,9 @@ def main(arguments: DescribeArguments) -> None:
 
 
 def describe_all(arguments: DescribeArguments, world: "World", on_progress: OnProgress) -> str:
-    from sdgmnet.features.collection import DescribeOptions, describe_images, find_images
+    from sdgmnet.features.collection import DescribeOptions, describe_images
 
     def inputs() -> tuple[dict[str, Path], Descriptor, DescribeOptions]:
-        if arguments.keypoints_from is not None and arguments.keypoints is not None:
-            raise InputError("--keypoints is for detected ones: all keypoints of --keypoints-from are described.")
         options = DescribeOptions(arguments.keypoints, arguments.upright, arguments.as_stored, arguments.size)
         return find_images(arguments.images), load_descriptor(arguments.chosen), options
 
@@ -110,12 +112,33 @@ def describe_patchset(arguments: DescribeArguments, world: "World", on_progress:
     from sdgmnet.features.npy import describe_into_npy
 
     began = time.perf_counter()
-    patchset, descriptor = world.on_all_ranks(lambda: (check_patchset(arguments), load_descriptor(arguments.chosen)))
+    patchset, descriptor = world.on_all_ranks(lambda: (open_patchset(arguments), load_descriptor(arguments.chosen)))
     describe_into_npy(arguments.out, patchset.patches, descriptor, world=world, on_progress=on_progress)
     return f"{arguments.out}: {len(patchset)} patches described ({time.perf_counter() - began:.1f} s)."
 
 
-def check_patchset(arguments: DescribeArguments) -> PatchSet:
+def check_images(arguments: DescribeArguments) -> None:
+    """InputError for what can be seen without loading anything."""
+    for place in arguments.images:
+        if place.is_dir() and any(is_patchset(child) for child in place.iterdir()):
+            one = patchset_folders(place)[0]
+            raise InputError(
+                f"{place} holds PatchSets: describe one of them, as in sdgmnet describe {one} -o {one.name}.npy."
+            )
+    if arguments.out.suffix.lower() not in H5_SUFFIXES:
+        raise InputError(f"{arguments.out}: features are written to an h5 file: -o {arguments.out.stem}.h5.")
+    given = arguments.keypoints_from
+    if given is not None and arguments.keypoints is not None:
+        raise InputError("--keypoints is for detected ones: all keypoints of --keypoints-from are described.")
+    if given is not None and not given.is_file():
+        raise InputError(
+            f"--keypoints-from {given} {'is a folder' if given.is_dir() else 'does not exist'}: give a file."
+        )
+    require_readable(find_images(arguments.images).values())
+
+
+def check_patchset(arguments: DescribeArguments) -> None:
+    """InputError for what can be seen without loading anything."""
     folder, out = arguments.images[0], arguments.out
     if len(arguments.images) != 1:
         raise InputError(f"{folder} or another of these is a PatchSet: describe one PatchSet at a time.")
@@ -132,7 +155,10 @@ def check_patchset(arguments: DescribeArguments) -> PatchSet:
         raise InputError(f"{out}: descriptors of a PatchSet are written to an npy file: -o {out.stem}.npy.")
     if out.exists() and not arguments.overwrite:
         raise InputError(f"{out} exists already: choose another -o, or replace it with --overwrite.")
-    patchset = PatchSet.open(folder)
+
+
+def open_patchset(arguments: DescribeArguments) -> PatchSet:
+    patchset = PatchSet.open(arguments.images[0])
     if len(patchset) == 0:
-        raise InputError(f"{folder} contains no patches: give another PatchSet.")
+        raise InputError(f"{arguments.images[0]} contains no patches: give another PatchSet.")
     return patchset

@@ -6,19 +6,27 @@ from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+
+from sdgmnet.data.patchset import require_photos
 from sdgmnet.descriptors import accepted_forms, load_descriptor, require_form, with_window
-from sdgmnet.errors import InputError
-from sdgmnet.features.describe import LONGEST_SIDE, StageTimer
-from sdgmnet.features.images import plain_name, read_color
+from sdgmnet.errors import InputError, resumable
+from sdgmnet.features.describe import LONGEST_SIDE, SMALLEST_SIDE, StageTimer
+from sdgmnet.features.images import find_images, plain_name, read_color, require_readable
 from sdgmnet.features.match import RATIO, match
 from sdgmnet.features.pairs import read_pairs, write_pairs
 from sdgmnet.features.verify import Model, verify
 from sdgmnet.options import Flag, Option, OptionalOut, Positional, require_options
 from sdgmnet.pretrained import ALIAS
-from sdgmnet.report import OnProgress, print_table, progress_bars
+from sdgmnet.report import OnProgress, print_aside, print_table, progress_bars, track
 
 DRAWN = (".png", ".jpg", ".pdf")  # what the matches of two images are drawn as
 MODEL = {"homography": "homography", "fundamental": "fundamental matrix"}
+COUNTS = {  # key in JSON -> row of the table
+    "keypoints_first": "keypoints in the first image",
+    "keypoints_second": "keypoints in the second image",
+    "matches": "matches",
+}
 
 
 @dataclass(frozen=True)
@@ -75,18 +83,34 @@ class MatchArguments:
     def chosen(self) -> str:
         return with_window(self.descriptor or ALIAS, self.window)
 
+    def __post_init__(self) -> None:
+        require_options(self, keypoints=1, size=SMALLEST_SIDE)
+        if self.tolerance is not None and self.verify == "none":
+            raise InputError("--tolerance needs --verify homography or --verify fundamental.")
+        if self.tolerance is not None and not 0 < self.tolerance < float("inf"):
+            raise InputError(f"--tolerance must be a positive number of pixels, not {self.tolerance:g}.")
+        require_form(self.chosen)
+
 
 def main(arguments: MatchArguments) -> None:
-    require_options(arguments, keypoints=1, size=1)
     for path in arguments.images:
         if not path.exists():
             raise InputError(f"{path} does not exist: give two images, or one folder of images.")
+        require_photos(path)
     kinds = ["folder" if path.is_dir() else "file" for path in arguments.images]
-    if kinds not in (["file", "file"], ["folder"]):
-        given = " and ".join(f"a {kind}" for kind in kinds) or "nothing"
-        raise InputError(f"give two images, or one folder of images, not {given}.")
-    require_form(arguments.chosen)
-    (match_folder if kinds == ["folder"] else match_two)(arguments)
+    if kinds == ["folder"]:
+        with resumable():
+            match_folder(arguments)
+    elif kinds == ["file", "file"]:
+        match_two(arguments)
+    else:
+        raise InputError(f"give two images, or one folder of images, not {in_words(kinds)}.")
+
+
+def in_words(kinds: list[str]) -> str:
+    """3 files and 1 folder"""
+    counts = {kind: kinds.count(kind) for kind in sorted(set(kinds))}
+    return " and ".join(f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items()) or "nothing"
 
 
 def match_two(arguments: MatchArguments) -> None:
@@ -96,12 +120,16 @@ def match_two(arguments: MatchArguments) -> None:
         raise InputError(
             f"{arguments.out}: the matches of two images are drawn: give a name that ends in {' or '.join(DRAWN)}."
         )
+    for path in arguments.images:
+        require_readable([path])
     with progress_bars() as on_progress:
         result = draw_two(arguments, on_progress)
     if arguments.json:
         print(json.dumps(result, indent=2))
         return
-    print_table(["what", "count"], [[what, str(count)] for what, count in result["counts"].items()])
+    names = COUNTS | {"inliers": f"inliers of the {MODEL.get(arguments.verify)}"}
+    counted = {names[key]: count for key, count in result["counts"].items() if count is not None}
+    print_table(["", "count"], [[name, str(count)] for name, count in counted.items()])
     print_table(["stage", "seconds"], [[name, f"{seconds:.3f}"] for name, seconds in result["seconds"].items()])
     if arguments.out is not None:
         print(f"The matches are drawn in {arguments.out}.")
@@ -110,11 +138,8 @@ def match_two(arguments: MatchArguments) -> None:
 def draw_two(arguments: MatchArguments, on_progress: OnProgress) -> dict[str, Any]:
     """Match two images and draw the matches; returns counts, the matrix of --verify, and the seconds of each stage."""
 
-    def finished(steps: int) -> None:
-        on_progress("matching two images", steps, 5)
-
-    finished(0)
-    from sdgmnet.features.collection import DescribeOptions, MatchOptions, describe_file
+    on_progress("loading the descriptor", 0, 1)
+    from sdgmnet.features.collection import DescribeOptions, MatchOptions, describe_file, without_keypoints
     from sdgmnet.features.draw import draw_matches
 
     options = MatchOptions(arguments.mutual, arguments.ratio, arguments.verify, arguments.tolerance)
@@ -123,34 +148,39 @@ def draw_two(arguments: MatchArguments, on_progress: OnProgress) -> dict[str, An
     timer = StageTimer()
     with timer("loading the descriptor"):
         descriptor = load_descriptor(arguments.chosen)
-    finished(1)
-    first = describe_file(arguments.images[0], descriptor, describing, timer=timer)
-    finished(2)
-    second = describe_file(arguments.images[1], descriptor, describing, timer=timer)
-    finished(3)
+    on_progress("loading the descriptor", 1, 1)
+    first, second = (
+        describe_file(path, descriptor, describing, timer=timer)
+        for path in track(arguments.images, "describing", on_progress)
+    )
+    for path, features in zip(arguments.images, (first, second), strict=True):
+        if not len(features.keypoints.xy):
+            print_aside(without_keypoints(path))
+    on_progress("matching", 0, 1)
     with timer("matching"):
         matches = match(first, second, mutual=options.mutual, ratio=options.ratio)
-    with timer("verifying"):
-        verified = verify(first, second, matches, options.verify, options.tolerance)
-    counts = {
-        "keypoints in the first": len(first.keypoints.xy),
-        "keypoints in the second": len(second.keypoints.xy),
-        "matches": len(matches.pairs),
-    }
+    inlier, matrix, inliers = np.ones(len(matches.pairs), dtype=bool), None, None
     names = " and ".join(plain_name(path.name) for path in arguments.images)
     title = f"{names}, {arguments.chosen}: {len(matches.pairs)} matches"
     if options.verify != "none":
-        counts[f"of these, one {MODEL[options.verify]} explains"] = int(verified.inlier.sum())
-        title += f", {int(verified.inlier.sum())} explained by one {MODEL[options.verify]}"
-    finished(4)
+        with timer("verifying"):
+            matrix, inlier = verify(first, second, matches, options.verify, options.tolerance)
+        inliers = int(inlier.sum())
+        title += f", {inliers} inliers of the {MODEL[options.verify]}"
+    on_progress("matching", 1, 1)
     if arguments.out is not None:
+        on_progress("drawing", 0, 1)
         with timer("drawing"):
             a, b = (read_color(path, exif_orientation=not describing.as_stored) for path in arguments.images)
             xy = first.keypoints.xy[matches.pairs[:, 0]], second.keypoints.xy[matches.pairs[:, 1]]
-            draw_matches((a, b), xy, verified.inlier, arguments.out, title, show_outliers=arguments.outliers)
-    finished(5)
-    matrix = None if verified.matrix is None else verified.matrix.tolist()
-    return {"counts": counts, "matrix": matrix, "seconds": timer.seconds}
+            draw_matches((a, b), xy, inlier, arguments.out, title, show_outliers=arguments.outliers)
+        on_progress("drawing", 1, 1)
+    counts = dict(zip(COUNTS, (len(first.keypoints.xy), len(second.keypoints.xy), len(matches.pairs)), strict=True))
+    return {
+        "counts": counts | {"inliers": inliers},
+        "matrix": None if matrix is None else matrix.tolist(),
+        "seconds": timer.seconds,
+    }
 
 
 def match_folder(arguments: MatchArguments) -> None:
@@ -161,17 +191,15 @@ def match_folder(arguments: MatchArguments) -> None:
     features = arguments.features or arguments.out.with_name("features.h5")
     if features.resolve() == arguments.out.resolve():
         raise InputError(f"{arguments.out} cannot hold both features and matches: choose another -o or --features.")
-    from sdgmnet.features.collection import (
-        MatchOptions,
-        complete_features,
-        find_images,
-        match_pairs,
-        require_distinct_names,
-    )
-
-    options = MatchOptions(arguments.mutual, arguments.ratio, arguments.verify, arguments.tolerance)
     images = find_images(arguments.images)
     pairs = list(combinations(images, 2)) if arguments.pairs is None else read_pairs(arguments.pairs, set(images))
+    if not pairs:
+        raise InputError(f"{arguments.images[0]} holds one image: matching needs two.")
+    if arguments.features is None:
+        require_readable(images.values(), 2, f"{arguments.images[0]}: matching needs two images")
+    from sdgmnet.features.collection import MatchOptions, complete_features, match_pairs, require_distinct_names
+
+    options = MatchOptions(arguments.mutual, arguments.ratio, arguments.verify, arguments.tolerance)
     require_distinct_names(pairs)
     in_pairs = {name for pair in pairs for name in pair}
     needed = {name: path for name, path in images.items() if name in in_pairs}
@@ -191,7 +219,7 @@ def match_folder(arguments: MatchArguments) -> None:
         print(described.summary)
     pairs = [pair for pair in pairs if described.names.issuperset(pair)]
     if not pairs:
-        raise InputError(f"{arguments.images[0]} does not hold two images to match.")
+        raise InputError(f"{features} has no two images of the pairs to match.")
     with progress_bars() as on_progress:
         overwrite = arguments.overwrite
         outcome = match_pairs(arguments.out, features, pairs, options, overwrite=overwrite, on_progress=on_progress)

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from sdgmnet.data.patchset import require_photos
 from sdgmnet.descriptors import accepted_forms, require_form, with_window
-from sdgmnet.errors import InputError
-from sdgmnet.features.images import find_photos, plain_name
+from sdgmnet.errors import InputError, resumable
+from sdgmnet.features.images import find_photos, plain_name, require_readable
 from sdgmnet.features.match import RATIO
 from sdgmnet.features.pairs import read_pairs
 from sdgmnet.options import Flag, Option, Out, Positional, require_options
@@ -15,7 +16,7 @@ from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import print_aside, print_table, progress_bars
 from sdgmnet.sfm.colmap import require_pycolmap
 from sdgmnet.sfm.pairs import PairSelection
-from sdgmnet.sfm.workspace import DENSE_SIZE, Workspace, require_apart, require_own_folder
+from sdgmnet.sfm.workspace import DENSE_SIZE, MIN_PHOTOS, Workspace, require_apart, require_own_folder
 from sdgmnet.storage import digest, only_worker, write_json
 
 NAMED = 5  # photos in a remark; there may be many more
@@ -82,7 +83,9 @@ def main(arguments: ReconstructArguments) -> int:
     require_options(arguments, keypoints=1, size=64, dense_size=64, neighbours=1, threads=1)
     require_pycolmap()
     if not arguments.photos.is_dir():
-        raise InputError(f"{arguments.photos} is not a folder: give the folder of the photos.")
+        problem = "is not a folder" if arguments.photos.exists() else "does not exist"
+        raise InputError(f"{arguments.photos} {problem}: give the folder of the photos.")
+    require_photos(arguments.photos)
     require_apart(arguments.out, arguments.photos)
     require_own_folder(arguments.out)
     names = tuple(find_photos(arguments.photos, without=(arguments.out,)))
@@ -90,8 +93,18 @@ def main(arguments: ReconstructArguments) -> int:
         raise InputError(
             f"{arguments.photos} contains no photos (JPEG, PNG, TIFF, WebP, BMP), nor do its sub-folders: give another folder."
         )
+    need = f"{arguments.photos}: a model needs at least {MIN_PHOTOS} overlapping photos"
+    require_readable((arguments.photos / name for name in names), MIN_PHOTOS, need)
     descriptor = with_window(arguments.descriptor, arguments.window)
     require_form(descriptor)
+    pairs = select_pairs(arguments, names)
+    with resumable():
+        return reconstruct_photos(arguments, names, descriptor, pairs)
+
+
+def reconstruct_photos(
+    arguments: ReconstructArguments, names: tuple[str, ...], descriptor: str, pairs: PairSelection
+) -> int:
     from sdgmnet.engine import use_threads
     from sdgmnet.sfm.feature_sources import ReconstructOptions, descriptor_source
     from sdgmnet.sfm.fusion import densify
@@ -99,7 +112,6 @@ def main(arguments: ReconstructArguments) -> int:
     from sdgmnet.sfm.viewer import draw_model
 
     workspace, photos = Workspace(arguments.out), Photos(arguments.photos, names)
-    pairs = select_pairs(arguments, names)
     options = ReconstructOptions(
         cameras=arguments.cameras,
         mutual=arguments.mutual,
@@ -131,7 +143,7 @@ def main(arguments: ReconstructArguments) -> int:
         print(json.dumps(summary, indent=2))
     else:
         print_summary(summary)
-        print(f"See {workspace.folder / 'cloud.png'} and cloud.html; COLMAP's GUI, hloc and splatting tools open it.")
+        print(f"The model is in {workspace.folder}: open cloud.html in a browser, or the folder in COLMAP's GUI.")
     return IMPLAUSIBLE if summary["implausible"] else 0
 
 
@@ -175,7 +187,7 @@ def print_summary(summary: dict[str, Any]) -> None:
         figures.append(["attempt", f"{summary['attempt']} ({len(summary['attempts'])} were tried)"])
     if dense := summary.get("dense"):
         figures.append([f"dense points, engine {dense['engine']}", f"{dense['points']}"])
-    print_table(["figure", "value"], figures)
+    print_table(["", "value"], figures)
     if summary["implausible"]:
         print_table(["why the model is implausible"], [[reason] for reason in summary["implausible"]])
     seconds, peaks = summary["seconds"], summary["peak_bytes_of"]

@@ -210,6 +210,19 @@ def is_patchset(folder: Path | str) -> bool:
     return card.is_file() and isinstance(content := read_json(card), dict) and content.get("format") == FORMAT
 
 
+def require_photos(place: Path) -> None:
+    """InputError for a PatchSet, or a folder of PatchSets, where photos are needed."""
+    if not place.is_dir():
+        return
+    if is_patchset(place):
+        raise InputError(f"{place} is a PatchSet (patches, not photos): give the photos themselves.")
+    names = sorted(child.name for child in place.iterdir() if is_patchset(child))
+    if names:
+        raise InputError(
+            f"{place} holds PatchSets (patches, not photos), such as {names[0]}: give the photos themselves."
+        )
+
+
 def patchset_folders(folder: Path) -> list[Path]:
     """The folder itself if it is a PatchSet, otherwise the PatchSets in it."""
     if is_patchset(folder):

@@ -16,17 +16,23 @@ import cv2
 
 from sdgmnet.distributed import ALONE, World
 from sdgmnet.errors import InputError
-from sdgmnet.features.describe import LONGEST_SIDE, Descriptor, Features, StageTimer, describe_image
+from sdgmnet.features.describe import (
+    LONGEST_SIDE,
+    Descriptor,
+    Features,
+    StageTimer,
+    describe_image,
+    require_limits,
+)
 from sdgmnet.features.h5 import features_to_arrays, matches_to_arrays, names_in, pair_name, read_features
-from sdgmnet.features.h5_store import note_in_words, note_text, open_store, read_note, read_stamp, write_part
-from sdgmnet.features.images import find_photos, plain_name, read_gray
-from sdgmnet.features.keypoint_files import holds_many, read_keypoints
-from sdgmnet.features.keypoints import Keypoints
+from sdgmnet.features.h5_store import note_text, open_store, options_in, read_note, read_stamp, write_part
+from sdgmnet.features.images import read_gray
+from sdgmnet.features.keypoint_files import holds_many, read_keypoints, require_inside
 from sdgmnet.features.match import RATIO, Matches, match
 from sdgmnet.features.pairs import Pair
 from sdgmnet.features.verify import Model, verify
 from sdgmnet.report import OnProgress, no_progress, print_aside, track
-from sdgmnet.storage import digest
+from sdgmnet.storage import changes_in_words, digest
 
 Images = Mapping[str, Path]  # name -> file
 MATCH_PAUSE = 2.0  # seconds of matching that a kill may lose
@@ -41,10 +47,7 @@ class DescribeOptions:
     size: int = LONGEST_SIDE  # longest side while an image is described
 
     def __post_init__(self) -> None:
-        if self.limit is not None and self.limit < 1:
-            raise InputError(f"limit must be at least 1, not {self.limit}.")
-        if self.size < 16:
-            raise InputError(f"size must be at least 16, not {self.size}.")
+        require_limits(self.limit, self.size)
 
 
 @dataclass(frozen=True)
@@ -70,29 +73,6 @@ class Outcome(NamedTuple):
     summary: str
 
 
-def find_images(places: Sequence[Path]) -> dict[str, Path]:
-    """Name -> file of images and of the images in folders. Below a folder, names are paths relative to it."""
-    if not places:
-        raise InputError("give images, or a folder of images.")
-    found: dict[str, Path] = {}
-    for place in places:
-        if place.is_dir():
-            below = {plain_name(name): place / name for name in find_photos(place)}
-            if not below:
-                raise InputError(
-                    f"{place} contains no images (JPEG, PNG, TIFF, WebP, BMP, PPM, PGM): give a folder that does."
-                )
-        elif place.exists():
-            below = {plain_name(place.name): place}
-        else:
-            raise InputError(f"{place} does not exist: give an image file or a folder of images.")
-        for name, path in below.items():
-            if name in found and found[name].resolve() != path.resolve():
-                raise InputError(f"{found[name]} and {path} are both named {name}: give a folder that contains both.")
-        found.update(below)
-    return found
-
-
 def describe_images(
     out: Path,
     images: Images,
@@ -113,37 +93,40 @@ def describe_images(
     options = options or DescribeOptions()
     world.require_equal(json.dumps(sorted(images)), "images", "give all ranks the same folders")
     note = world.on_all_ranks(lambda: features_note(descriptor, options) | _keypoints_note(out, images, keypoints))
-    began, counted, skipped = time.perf_counter(), 0, 0
+    began, counted, skipped = time.perf_counter(), 0, []
     with ExitStack() as stack:
         store = world.on_rank_zero(lambda: stack.enter_context(open_store(out, "features", note, overwrite=overwrite)))
         todo = world.broadcast([name for name in images if store is not None and (overwrite or name not in store)])
         for name in track(todo[world.rank :: world.size], "describing", on_progress):
             try:
-                given = None if keypoints is None else read_keypoints(keypoints, name)
-                features = describe_file(images[name], descriptor, options, given)
+                features = describe_file(images[name], descriptor, options, keypoints=keypoints, name=name)
             except (InputError, cv2.error, MemoryError) as error:
                 reason = str(error)
                 if isinstance(error, MemoryError) or (isinstance(error, cv2.error) and "memory" in reason.lower()):
                     reason = f"{images[name]} needs more memory than there is: try a smaller --size."
                 elif isinstance(error, cv2.error):
                     reason = f"{images[name]} cannot be described ({' '.join(reason.split())[:200]})."
-                on_skipped(f"{reason} Skipped.")
-                skipped += 1
+                skipped.append(reason)
+                if len(images) > 1:
+                    on_skipped(f"{reason} Skipped.")
                 continue
+            if not len(features.keypoints.xy):
+                on_skipped(without_keypoints(images[name]))
             if store is None:
                 write_part(out, note, {name: features_to_arrays(features)})
             else:
                 store.add(name, features_to_arrays(features))
             counted += len(features.keypoints.xy)
-        counted, skipped = (sum(numbers) for numbers in zip(*world.all_gather_object((counted, skipped)), strict=True))
+        shares = world.all_gather_object((counted, skipped))
+        counted, skipped = sum(share[0] for share in shares), [reason for share in shares for reason in share[1]]
     if store is None:
         return Outcome(set(), "")
-    done, before = len(todo) - skipped, len(images) - len(todo)
+    done, before = len(todo) - len(skipped), len(images) - len(todo)
     if sum(name in store for name in todo) < done:
         raise InputError(f"{out}: what other ranks described is missing: all ranks must see the same folders.")
     if not done and not before:
-        raise InputError("no image could be described; see the reasons above.")
-    summary = _summary(out, done, "image", "described", f"{counted} keypoints", began, before, skipped)
+        raise InputError("no image could be described; see the reasons above." if len(skipped) > 1 else skipped[0])
+    summary = _summary(out, done, "image", "described", f"{counted} keypoints", began, before, len(skipped))
     return Outcome({name for name in images if name in store}, summary)
 
 
@@ -151,14 +134,25 @@ def describe_file(
     path: Path,
     descriptor: Descriptor,
     options: DescribeOptions,
-    keypoints: Keypoints | None = None,
+    *,
+    keypoints: Path | None = None,
+    name: str = "",
     timer: StageTimer | None = None,
 ) -> Features:
+    """Features of an image; with a file of keypoints, of those it has for the image of this name."""
     timer = timer or StageTimer()
     with timer("reading"):
         gray = read_gray(path, exif_orientation=not options.as_stored)
+        given = None
+        if keypoints is not None:
+            given = read_keypoints(keypoints, name)
+            require_inside(given, keypoints, path, (gray.shape[1], gray.shape[0]))
     limit, upright, size = options.limit, options.upright, options.size
-    return describe_image(gray, keypoints, descriptor=descriptor, limit=limit, upright=upright, size=size, timer=timer)
+    return describe_image(gray, given, descriptor=descriptor, limit=limit, upright=upright, size=size, timer=timer)
+
+
+def without_keypoints(path: Path) -> str:
+    return f"{path} has no keypoints: it is too small, or has no texture."
 
 
 def features_note(descriptor: Descriptor, options: DescribeOptions) -> dict[str, Any]:
@@ -208,10 +202,8 @@ def complete_features(
         option = next(iter(given)).replace("_", "-")
         raise InputError(f"{path} was not written by sdgmnet: leave out --{option}, which does not apply to it.")
     made = note or {}
-    if any(made.get(key) != value for key, value in given.items()):
-        raise InputError(
-            f"{path} was made with other options ({note_in_words(made)}): give these options, or another --features."
-        )
+    if changes := changes_in_words(options_in({key: made.get(key) for key in given}), options_in(given)):
+        raise InputError(f"{path} was made with {changes}: give the same options, or another --features.")
     present = set(names_in(path)) & set(images)
     missing = sorted(set(images) - present)
     if missing:

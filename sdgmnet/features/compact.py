@@ -72,7 +72,7 @@ def load_projection(path: Path | str) -> Projection:
     try:
         axes = load_file(path).get("axes")
     except SafetensorError as error:
-        raise InputError(f"{path} is not a valid safetensors file ({error}): write it again.") from error
+        raise InputError(f"{path} is not a safetensors file, or is incomplete: write it again.") from error
     if axes is None or axes.ndim != 2 or not np.isfinite(axes).all():
         raise InputError(f"{path} is not a projection: write one with save_projection.")
     return Projection(axes)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # torch is loaded when an encoder is: commands that only pars
 
 LONGEST_SIDE = 2400  # pixels; the detector needs 235 bytes per pixel, a gigabyte for a photo of this size
 
+SMALLEST_SIDE = 16  # that an image can be resized to
+
 DescribeFn = Callable[[np.ndarray], np.ndarray]
 
 
@@ -78,6 +80,7 @@ def describe_image(
     timer: StageTimer | None = None,
 ) -> Features:
     """As `sdgmnet.describe`, with a loaded descriptor. A timer gets the seconds of each stage."""
+    require_limits(limit, size)
     timed = StageTimer() if timer is None else timer
     with timed("reading"):
         gray = as_gray(image)
@@ -88,6 +91,13 @@ def describe_image(
         keypoints = detect(gray, limit, upright=upright) if keypoints is None else rescale(keypoints, original, resized)
     described = describe_keypoints(gray, keypoints, descriptor, upright=upright, timer=timed)
     return Features(rescale(described.keypoints, resized, original), described.descriptors, original)
+
+
+def require_limits(limit: int | None, size: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise InputError(f"limit must be at least 1, or None for all keypoints, not {limit}.")
+    if size is not None and size < SMALLEST_SIDE:
+        raise InputError(f"size must be at least {SMALLEST_SIDE}, not {size}.")
 
 
 def find_keypoints(
@@ -157,8 +167,8 @@ def as_gray(image: "Image") -> np.ndarray:
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3) or 0 in array.shape:
-        kind = "tensor (H, W), (C, H, W) or (1, C, H, W)" if is_tensor else "array (H, W) or (H, W, 3)"
-        raise InputError(f"an image must be a {kind}, not {tuple(array.shape)}.")
+        kind = "a tensor (H, W), (C, H, W) or (1, C, H, W)" if is_tensor else "an array (H, W) or (H, W, 3)"
+        raise InputError(f"an image must be {kind}, not {tuple(array.shape)}.")
     pixels = as_uint8(array)
     return pixels if pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
 

@@ -59,7 +59,7 @@ def draw_matches(
     axis.set_xlim(-0.5, width - 0.5)
     axis.set_ylim(height - 0.5, -0.5)
     if len(drawn) < len(right):
-        title += f" (lines for {len(drawn)})"
+        title += f", {len(drawn)} drawn"
     size = min(10.0, 1.55 * width / DPI * 72 / max(len(title), 1))
     figure.text(
         0.5, 1 - margin / 2 / (height + margin), title, ha="center", va="center", fontsize=size, parse_math=False

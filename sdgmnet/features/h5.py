@@ -16,7 +16,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.features.describe import Features
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.match import Matches
-from sdgmnet.storage import is_disk_full, reason_of, require_bounded, require_regular_file
+from sdgmnet.storage import is_disk_full, require_bounded, require_regular_file
 
 Kind = Literal["features", "matches"]
 KEY = {"features": "keypoints", "matches": "matches0"}  # the array that every group of this kind has
@@ -38,8 +38,11 @@ def open_h5(path: Path) -> Iterator[h5py.File]:
     except FileNotFoundError:
         raise InputError(f"{path} does not exist.") from None
     except OSError as error:
-        reason = " ".join(str(error).split())[:150]
-        raise InputError(f"{path} is not a readable h5 file ({reason}): remove it, or give another.") from error
+        if path.is_dir():
+            raise InputError(f"{path} is a folder: give an h5 file.") from None
+        if error.errno is not None:  # HDF5's own complaints have none
+            raise InputError(f"{path} cannot be read ({error.strerror}).") from error
+        raise InputError(f"{path} is not an HDF5 file, or it is damaged: give another.") from error
     with file:
         try:
             yield file
@@ -48,7 +51,7 @@ def open_h5(path: Path) -> Iterator[h5py.File]:
         except Exception as error:  # a damaged file fails in whatever way its bytes lead to
             if is_disk_full(error) or "No space left" in str(error):
                 raise
-            raise InputError(f"{path} is damaged ({reason_of(error)}): remove it, or give another.") from error
+            raise InputError(f"{path} is a damaged HDF5 file: write it again, or give another.") from error
 
 
 def names_in(path: Path, kind: Kind = "features") -> list[str]:

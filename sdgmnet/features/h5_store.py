@@ -19,7 +19,7 @@ import h5py
 
 from sdgmnet.errors import InputError
 from sdgmnet.features.h5 import Arrays, Kind, names_in, open_h5
-from sdgmnet.storage import new_file, only_worker, parse_json
+from sdgmnet.storage import changes_in_words, new_file, only_worker, parse_json
 
 NOTE = "sdgmnet"  # attribute of the file: how its groups were made, as JSON
 STAMP = "sdgmnet_stamp"  # attribute of the file: changes whenever a group is replaced, which makes matches outdated
@@ -90,10 +90,8 @@ class Store:
     def _refuse(self, others: list[dict[str, Any]]) -> None:
         if all(other | {"stamp": None} == self.note | {"stamp": None} for other in others):
             raise InputError(f"{self.path} was made from features that changed since: replace it with --overwrite.")
-        before, now = note_in_words(others[0]), note_in_words(self.note)
-        raise InputError(
-            f"{self.path} was made with other options ({before}; now {now}): choose another -o, or replace it with --overwrite."
-        )
+        changes = changes_in_words(options_in(others[0]), options_in(self.note))
+        raise InputError(f"{self.path} was made with {changes}: choose another -o, or replace it with --overwrite.")
 
     def _parts(self) -> list[Path]:
         return sorted(parts_folder(self.path).glob("[0-9]*.h5"))
@@ -210,9 +208,12 @@ def read_stamp(path: Path) -> str:
     return f"{path.stat().st_size}-{path.stat().st_mtime_ns}" if stamp is None else str(stamp)
 
 
-def note_in_words(note: Mapping[str, Any]) -> str:
-    """The note of matches contains that of their features."""
+def options_in(note: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that made the groups, by their names on the command line. The note of matches contains that of features."""
     own = {key: value for key, value in note.items() if key not in ("stamp", "features")}
     values = parse_note(str(note.get("features") or "{}")) | own
-    values = {"keypoints" if key == "limit" else key: value for key, value in values.items()}  # as the option is called
-    return ", ".join(f"{key} {value}" for key, value in values.items() if value not in (None, False)) or "defaults"
+    if isinstance(values.get("keypoints"), str):  # name and digest of a file
+        values["keypoints from"] = values.pop("keypoints")
+    if "limit" in values:
+        values["keypoints"] = values.pop("limit")
+    return values

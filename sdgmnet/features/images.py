@@ -15,6 +15,7 @@ from sdgmnet.storage import read_bytes, require_regular_file
 
 # HEIC is not read: listed so that it is reported instead of passed over.
 IMAGE_SUFFIXES = {".bmp", ".heic", ".heif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+LISTED = 5  # unreadable files in a message
 MAX_PIXELS = 2**28  # 268 megapixels: beyond any camera, and a bound on the memory that a small file can ask for
 PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8"
 PORTABLE = rb"P([56])(?:\s+(?:#[^\n]{0,999}\n){0,99})(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})\s"  # header of PPM and PGM
@@ -23,12 +24,12 @@ PORTABLE = rb"P([56])(?:\s+(?:#[^\n]{0,999}\n){0,99})(\d{1,9})\s+(\d{1,9})\s+(\d
 class UnreadableImage(InputError):
     """A file that is not an image, or a damaged one. `reason` follows the file's name in a sentence."""
 
-    def __init__(self, path: Path | str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path, self.reason = path, reason
+    def __init__(self, path: Path | str, reason: str, advice: str = "replace it, or leave it out") -> None:
+        super().__init__(path, reason, advice)
+        self.path, self.reason, self.advice = path, reason, advice
 
     def __str__(self) -> str:
-        return f"{self.path} {self.reason}: replace or remove it."
+        return f"{self.path} {self.reason}: {self.advice}."
 
 
 def find_photos(folder: Path, without: Iterable[Path] = ()) -> list[str]:
@@ -43,6 +44,50 @@ def find_photos(folder: Path, without: Iterable[Path] = ()) -> list[str]:
             found += [path.relative_to(folder).as_posix() for path in paths if path.suffix.lower() in IMAGE_SUFFIXES]
         visited.add(real)
     return sorted(found)
+
+
+def find_images(places: Sequence[Path]) -> dict[str, Path]:
+    """Name -> file of images and of the images in folders. Below a folder, names are paths relative to it."""
+    if not places:
+        raise InputError("give images, or a folder of images.")
+    found: dict[str, Path] = {}
+    for place in places:
+        if place.is_dir():
+            below = {plain_name(name): place / name for name in find_photos(place)}
+            if not below:
+                raise InputError(
+                    f"{place} contains no images (JPEG, PNG, TIFF, WebP, BMP, PPM, PGM): give a folder that does."
+                )
+        elif place.exists():
+            below = {plain_name(place.name): place}
+        else:
+            raise InputError(f"{place} does not exist: give an image file or a folder of images.")
+        for name, path in below.items():
+            if name in found and found[name].resolve() != path.resolve():
+                raise InputError(f"{found[name]} and {path} are both named {name}: give a folder that contains both.")
+        found.update(below)
+    return found
+
+
+def require_readable(paths: Iterable[Path], minimum: int = 1, need: str = "give an image") -> None:
+    """InputError unless so many of the files are images, by their headers. Files after these are not opened."""
+    readable, broken = 0, []
+    for path in paths:
+        try:
+            read_content(path)
+        except UnreadableImage as error:
+            broken.append(error)
+        else:
+            readable += 1
+            if readable == minimum:
+                return
+    if minimum == 1 and len(broken) == 1:
+        raise broken[0]
+    reasons = "; ".join(f"{error.path} {error.reason}" for error in broken[:LISTED])
+    more = f"; and {len(broken) - LISTED} more" if len(broken) > LISTED else ""
+    listed = f" ({reasons}{more})" if broken else ""
+    found = f"{readable or 'none'} of the {readable + len(broken)} files can be read" if broken else f"{readable} found"
+    raise InputError(f"{need}: {found}{listed}.")
 
 
 def photo_digests(folder: Path, names: Sequence[str]) -> list[list[str]]:
@@ -100,8 +145,24 @@ def upper_eight_bits(pixels: np.ndarray) -> np.ndarray:
 
 def decode(path: Path | str, flags: int) -> np.ndarray:
     """A complete image by OpenCV's flags, or UnreadableImage."""
+    content = read_content(path)
+    try:
+        image = cv2.imdecode(np.frombuffer(content, dtype=np.uint8), flags)
+    except cv2.error:
+        image = None
+    if image is None:
+        raise UnreadableImage(path, "cannot be decoded as an image")
+    return image
+
+
+def read_content(path: Path | str) -> bytes:
+    """The bytes of an image that is complete and of a supported format by its header, or UnreadableImage."""
     try:
         content = read_bytes(path)  # OpenCV's own reader fails on some names
+    except FileNotFoundError:
+        raise UnreadableImage(path, "does not exist", "give an image file") from None
+    except IsADirectoryError:
+        raise UnreadableImage(path, "is a folder", "give an image file") from None
     except OSError as error:
         raise UnreadableImage(path, f"cannot be read ({error.strerror})") from error
     if not content:
@@ -114,13 +175,7 @@ def decode(path: Path | str, flags: int) -> np.ndarray:
     if pixels > MAX_PIXELS:
         limit = f"{MAX_PIXELS / 1e6:.0f}"
         raise UnreadableImage(path, f"declares {pixels / 1e6:.0f} megapixels, more than the limit of {limit}")
-    try:
-        image = cv2.imdecode(np.frombuffer(content, dtype=np.uint8), flags)
-    except cv2.error:
-        image = None
-    if image is None:
-        raise UnreadableImage(path, "cannot be decoded as an image")
-    return image
+    return content
 
 
 def is_truncated(content: bytes) -> bool:

@@ -12,7 +12,13 @@ import numpy as np
 
 from sdgmnet.encoders import Encoder, SDGMNet
 from sdgmnet.errors import InputError
-from sdgmnet.features.describe import Descriptor, as_uint8, describe_keypoints, descriptor_from_encoder
+from sdgmnet.features.describe import (
+    Descriptor,
+    as_uint8,
+    describe_keypoints,
+    descriptor_from_encoder,
+    require_limits,
+)
 from sdgmnet.features.keypoints import detect, from_opencv, to_opencv
 
 CvKeypoints = tuple[cv2.KeyPoint, ...]
@@ -33,6 +39,7 @@ class OpenCVFeatures:
     def __init__(
         self, descriptor: Descriptor | Encoder | None = None, *, limit: int | None = None, upright: bool = False
     ) -> None:
+        require_limits(limit, None)
         descriptor = SDGMNet.from_pretrained() if descriptor is None else descriptor
         self.descriptor = descriptor if isinstance(descriptor, Descriptor) else descriptor_from_encoder(descriptor)
         self.limit, self.upright = limit, upright

@@ -13,8 +13,12 @@ def read_pairs(path: Path, known: set[str]) -> list[Pair]:
     """Pairs of known image names. A pair that occurs again, either way round, is taken once."""
     try:
         lines = read_text(path).splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as a text file.") from error
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist: give a text file with two image names per line.") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a text file: write two image names per line.") from error
     found: dict[frozenset[str], Pair] = {}
     for number, line in enumerate(lines, start=1):
         names = line.split()

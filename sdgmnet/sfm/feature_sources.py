@@ -33,7 +33,7 @@ from sdgmnet.sfm.database import (
 from sdgmnet.sfm.pairs import MIN_INLIERS, Pairs
 from sdgmnet.sfm.photo_import import Photo
 from sdgmnet.sfm.process import run_in_process
-from sdgmnet.sfm.workspace import Workspace
+from sdgmnet.sfm.workspace import MIN_PHOTOS, Workspace
 from sdgmnet.storage import new_file
 
 CACHED_FEATURES = 32  # photos whose features stay in memory while pairs are matched
@@ -48,7 +48,7 @@ class ReconstructOptions:
     """Which photos share a camera: equal size, folder and EXIF focal length (auto), equal size (one), none (each)."""
     mutual: bool = True
     ratio: float | None = RATIO
-    smallest: int = 3
+    smallest: int = MIN_PHOTOS
     """Models with fewer photos are dropped."""
     seed: int = 0
     threads: int = 2

@@ -38,7 +38,6 @@ from sdgmnet.storage import read_record, require_same_inputs, write_json
 from sdgmnet.version import __version__
 
 METHOD = 2  # increased when the same photos and options would give another model
-IMPORTED = "photos.json"
 PAIRS, MODELS, RATIO, OUTCOMES = "pairs.json", "models.json", "ratio.json", "attempts.json"
 FROM_DATABASE = (PAIRS, MODELS, RATIO, OUTCOMES)  # invalid without it
 
@@ -165,7 +164,7 @@ def _inputs(photos: Photos, source: FeatureSource, settings: dict[str, Any]) -> 
 
 def import_photos(workspace: Workspace, photos: Photos, min_photos: int, on_progress: OnProgress) -> ImportedPhotos:
     """Copy the photos upright, since COLMAP does not apply EXIF orientation."""
-    record, total = workspace.records / IMPORTED, len(photos.names)
+    record, total = workspace.imported, len(photos.names)
     if not (record.exists() and workspace.images.is_dir()):
         on_progress("photos", 0, total)
 
@@ -186,10 +185,11 @@ def import_photos(workspace: Workspace, photos: Photos, min_photos: int, on_prog
     on_progress("photos", total, total)
     found = read_imported(record)
     if len(found["photos"]) < min_photos:
+        workspace.remove_import()
         reasons = "".join(f" {name} {reason}." for name, reason in found["broken"])
         raise NoModel(
-            f"{photos.folder}: {len(found['photos'])} readable photo(s), but a model needs at least {min_photos} that "
-            f"overlap.{reasons}"
+            f"{photos.folder}: a model needs at least {min_photos} overlapping photos: {len(found['photos'])} of {total} can be "
+            f"read.{reasons}"
         )
     return found
 

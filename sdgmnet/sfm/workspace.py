@@ -4,6 +4,7 @@ Both are laid out as COLMAP does it, so that its GUI, hloc and splatting tools o
 """
 
 import hashlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -13,9 +14,10 @@ import numpy as np
 from sdgmnet.errors import InputError
 from sdgmnet.sfm.process import run_in_process
 from sdgmnet.sfm.stage_timer import PersistentStageTimer
-from sdgmnet.storage import LOCK, changed_inputs, new_file, read_bytes, read_record, write_json
+from sdgmnet.storage import LOCK, changes_in_words, new_file, read_bytes, read_record, write_json
 
 RECORDS, INPUTS = ".work", "inputs.json"
+MIN_PHOTOS = 3  # of a model; smaller ones are dropped
 DENSE_SIZE = 1200  # longest side of depth maps in pixels
 MAX_HEADER = 64  # bytes; three numbers and their separators are shorter
 
@@ -35,8 +37,16 @@ class Workspace:
         self.dense = folder / "dense"
         self.log = folder / "log.txt"
         self.records = folder / RECORDS  # what finished stages wrote down for the next start
+        self.imported = self.records / "photos.json"
         self.scene = self.records / "scene.npz"  # cameras and points of the largest model, without lens distortion
         self.timer = PersistentStageTimer(self.records / "seconds.json")
+
+    def remove_import(self) -> None:
+        """Undo the import of too few photos: the same folder may be used again, with more of them."""
+        if not self.database.exists():
+            shutil.rmtree(self.images, ignore_errors=True)
+            for path in (self.imported, self.records / INPUTS, self.log):
+                path.unlink(missing_ok=True)
 
     def run(
         self, stage: str, function: Callable[..., Any], *, watch: Callable[[], None] | None = None, **arguments: Any
@@ -48,20 +58,23 @@ class Workspace:
         return step.result
 
 
-def require_apart(folder: Path, photos: Path, *, outside: bool = False) -> None:
-    """Nothing is written among the photos: `folder` is not theirs nor above it, and if `outside`, not below it either."""
+def require_apart(folder: Path, photos: Path, *, outside: bool = False, options: str = "-o") -> None:
+    """Nothing is written among the photos: `folder` is not theirs nor above it, and if `outside`, not below it either.
+
+    options: those that choose the folder.
+    """
     ours, theirs = folder.resolve(), photos.resolve()
     if ours == theirs or ours in theirs.parents or (outside and theirs in ours.parents):
-        raise InputError(f"{folder} would mix with the photos in {photos}: choose another -o, or another --work.")
+        raise InputError(f"{folder} would mix with the photos in {photos}: choose another {options}.")
 
 
-def require_own_folder(folder: Path) -> None:
-    """The folder is new or empty, or a workspace of a former run."""
+def require_own_folder(folder: Path, options: str = "-o") -> None:
+    """The folder is new or empty, or a workspace of a former run. options: those that choose it."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: give the name of a folder.")
     content = {path.name for path in folder.iterdir()} - {LOCK, RECORDS} if folder.is_dir() else set()
     if content and not (folder / RECORDS / INPUTS).exists():
-        raise InputError(f"{folder} holds other files: choose another -o or --work, or remove it.")
+        raise InputError(f"{folder} holds other files and is left as it is: give {options} the name of a new folder.")
 
 
 # ---- depth and normal maps
@@ -133,10 +146,10 @@ def require_same_map_options(workspace: Path, options: dict[str, Any], maker: Ma
     problem = ""
     if before is None and any(folder.glob("depth_maps/**/*.bin")):
         problem = f"{folder} holds depth maps of unknown origin: remove depth_maps and normal_maps there."
-    elif before is not None and (changed := changed_inputs(before, now)):
+    elif before is not None and (changes := changes_in_words(before, now)):
         problem = (
-            f"{folder} holds depth maps made with another {', '.join(changed)}: use the same, or remove depth_maps, "
-            "normal_maps and options.json there."
+            f"{folder} holds depth maps made with {changes}: use the same, or remove depth_maps, normal_maps and options.json "
+            "there."
         )
     if problem and not remake:
         raise InputError(problem)

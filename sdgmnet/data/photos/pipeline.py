@@ -98,7 +98,7 @@ def make_scene(
     """The PatchSet of a scene in out/<name>, with intermediate results in work/<name>; returns the row of the summary."""
     target, place, record = out / scene.name, work / scene.name, work / f"{scene.name}.{options.source}.json"
     for folder in (target, place):
-        require_apart(folder, scene.folder, outside=True)
+        require_apart(folder, scene.folder, outside=True, options="-o or --work")
     if target.exists() and not is_patchset(target):
         raise InputError(f"{target} exists and is not a PatchSet: choose another -o, or remove it.")
     photos = digest_of(scene.digests())
@@ -112,7 +112,7 @@ def make_scene(
         # The record may be that of another set, made from the same work with other options.
         same = known.pop("options", origin["options"]) == origin["options"] and known.get("patches") == len(opened)
         return known if same else {"scene": scene.name, "patches": len(opened)}
-    require_own_folder(place)
+    require_own_folder(place, options="--work")
     with only_worker(place, "choose another --work"):
         row = work_on(scene, target, place, origin, options, on_progress)
         write_json(record, {**row, "options": origin["options"]})
