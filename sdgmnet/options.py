@@ -329,7 +329,8 @@ def help_text(kind: type, program: str, description: str | None = None) -> str:
             lines += ["", f"{heading}:"]
         for one in shown:
             lines.append(f"  {one.metavar if positional else one.spelling}")
-            lines.append(textwrap.fill(one.help, width, initial_indent=INDENT, subsequent_indent=INDENT))
+            indents = {"initial_indent": INDENT, "subsequent_indent": INDENT}
+            lines.append(textwrap.fill(one.help, width, break_on_hyphens=False, **indents))
     if any(one.names for one in known):
         lines += ["  -h, --help", f"{INDENT}Show this help."]
     return "\n".join(lines)

@@ -55,6 +55,7 @@ def new_folder(target: Path | str) -> Iterator[Path]:
     target = Path(target)
     if target.is_file() or (target.is_dir() and any(target.iterdir())):
         raise InputError(f"{target} already exists and is not empty: choose another folder.")
+    new_parents = [one for one in target.absolute().parents if not one.exists()]
     part = _temporary(target)
     with _report_reason(target):
         part.mkdir()
@@ -67,6 +68,9 @@ def new_folder(target: Path | str) -> Iterator[Path]:
             _rename_folder(part, target)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+        with suppress(OSError):  # not empty: it has the target, or what others wrote
+            for parent in new_parents:
+                parent.rmdir()
 
 
 def _temporary(target: Path) -> Path:

@@ -17,6 +17,7 @@ from sdgmnet.descriptors import accepted_forms
 from sdgmnet.options import parameters
 from sdgmnet.registry import load
 from sdgmnet.version import __version__
+from tests.features.samples import write_image
 
 PROGRAMS = {
     "sdgmnet": COMMANDS,
@@ -118,7 +119,7 @@ def test_help_and_wrong_options_need_no_slow_library(program: str, place: str) -
         (["describe", "a.jpg", "-o", "{tmp}/features.txt"], "features.h5"),
         (["export", "onnx", "sdgmnet", "-o", "{tmp}/model.pt"], "model.onnx"),
         (
-            ["describe", "a.jpg", "-o", "/proc/none/f.h5"],
+            ["describe", "{tmp}/a.png", "-o", "/proc/none/f.h5"],
             "/proc/none/f.h5 cannot be written (No such file or directory)",
         ),
         (["match", "a.jpg", "b.jpg", "-o", "/proc/m.png"], "/proc/m.png cannot be written"),
@@ -158,6 +159,7 @@ def test_bad_input_is_one_sentence_and_code_2(
 ) -> None:
     blobs.save(tmp_path / "set")
     (tmp_path / "empty").mkdir()
+    write_image(tmp_path / "a.png", blobs.patches[0])
     try:
         code = main([word.replace("{tmp}", str(tmp_path)) for word in words])
     except SystemExit as ended:

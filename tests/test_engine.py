@@ -189,8 +189,9 @@ def test_floats_beyond_their_range_are_refused(
     pixels = np.full((70, 32, 32), 0.5, dtype=np.float32)
     pixels[66, 3, 4] = value
     pixels[66, 0, 0] = min(0.0, value)
-    with pytest.raises(InputError, match=f"patch 66 .*{named}"):
+    with pytest.raises(InputError, match=f"patch 66 .*{named}") as caught:
         describe_patches(encoder, kind(pixels), batch_size=64)
+    assert ("divide them by 255" in str(caught.value)) == math.isfinite(value)
     with pytest.raises(InputError, match=f"patch 66 .*{named}"):
         feature_lengths(encoder, kind(pixels))
     rounded = np.where(pixels > 0.4, 1 + 1e-4, -1e-4)  # a resampling filter's rounding

@@ -17,6 +17,7 @@ import pytest
 
 from sdgmnet.errors import InputError
 from sdgmnet.storage import (
+    changes_in_words,
     is_disk_full,
     new_file,
     new_folder,
@@ -137,6 +138,16 @@ def test_failure_leaves_no_folder(tmp_path: Path, failure: type[BaseException], 
         (part / "deep" / "a.txt").write_text("half")
         raise failure
     assert entries(tmp_path) == (["out"] if existing else [])
+    with pytest.raises(failure), new_folder(tmp_path / "new" / "sets" / "a"):
+        raise failure
+    assert not (tmp_path / "new").exists()
+
+
+def test_changes_are_named_with_both_values() -> None:
+    before = {"ratio": 0.9, "photos": ["a"], "upright": False, "seed": 0}
+    now = {"ratio": None, "photos": ["b"], "upright": True, "seed": 0}
+    assert changes_in_words(before, now) == "ratio 0.9 (now none), other photos, upright no (now yes)"
+    assert changes_in_words(now, now) == ""
 
 
 @pytest.mark.parametrize("kind", ["folder", "file"])

@@ -8,12 +8,19 @@ from typing import Annotated, Any, Literal
 
 from sdgmnet.data.download import DEFAULT_MIRROR, fetch_phototour
 from sdgmnet.data.hpatches.strips import StripOptions, make_strips, strips_table
-from sdgmnet.data.patchset import PatchSet, patchset_folders, random_test_pairs, summary_table, write_test_pairs
+from sdgmnet.data.patchset import (
+    PatchSet,
+    patchset_folders,
+    random_test_pairs,
+    require_photos,
+    summary_table,
+    write_test_pairs,
+)
 from sdgmnet.data.phototour import PATCH_COUNTS, read_phototour, write_phototour
 from sdgmnet.data.scenes import mixed_layout
 from sdgmnet.data.synthetic.demo import read_demo
 from sdgmnet.data.synthetic.sets import PHOTO_VIEWING, ViewOptions, make_view_sets
-from sdgmnet.errors import InputError
+from sdgmnet.errors import InputError, resumable
 from sdgmnet.options import Flag, Option, Out, Positional, require_options
 from sdgmnet.registry import WINDOW
 from sdgmnet.report import Section, deliver, print_aside, print_table, progress_bars, track
@@ -162,7 +169,7 @@ def photos(arguments: PhotosArguments) -> None:
     out, work = arguments.out, arguments.work or arguments.out / ".work"
     if warning := mixed_layout(arguments.folder, without=(out, work)):
         print_aside(warning)
-    with progress_bars() as on_progress:
+    with resumable(), progress_bars() as on_progress:
         rows, failures = make_patchsets(
             arguments.folder, out, options, work=work, discard_work=arguments.discard_work, on_progress=on_progress
         )
@@ -219,7 +226,8 @@ def views(arguments: ViewsArguments) -> None:
     require_at_least(arguments, photos=1, views=2, keypoints=1, size=64, threads=1, seed=0)
     viewing = replace(PHOTO_VIEWING, views=arguments.views, keypoints=arguments.keypoints)
     options = ViewOptions(viewing, arguments.photos, arguments.size, arguments.seed, arguments.window)
-    with progress_bars() as on_progress:
+    require_photos(arguments.folder)
+    with resumable(), progress_bars() as on_progress:
         made = make_view_sets(
             arguments.folder, arguments.out, options, threads=arguments.threads, on_progress=on_progress
         )

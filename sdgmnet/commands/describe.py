@@ -9,7 +9,7 @@ from sdgmnet.data.patchset import PatchSet, is_patchset, patchset_folders
 from sdgmnet.descriptors import accepted_forms, load_descriptor, require_form, with_window
 from sdgmnet.errors import InputError, resumable
 from sdgmnet.features.describe import LONGEST_SIDE, SMALLEST_SIDE, Descriptor
-from sdgmnet.features.images import find_images, require_readable
+from sdgmnet.features.images import find_images, find_photos, require_readable
 from sdgmnet.options import Flag, Option, Out, Positional, require_options
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import OnProgress, progress_bars
@@ -120,7 +120,7 @@ def describe_patchset(arguments: DescribeArguments, world: "World", on_progress:
 def check_images(arguments: DescribeArguments) -> None:
     """InputError for what can be seen without loading anything."""
     for place in arguments.images:
-        if place.is_dir() and any(is_patchset(child) for child in place.iterdir()):
+        if place.is_dir() and not find_photos(place) and any(map(is_patchset, place.iterdir())):
             one = patchset_folders(place)[0]
             raise InputError(
                 f"{place} holds PatchSets: describe one of them, as in sdgmnet describe {one} -o {one.name}.npy."

@@ -212,15 +212,12 @@ def is_patchset(folder: Path | str) -> bool:
 
 def require_photos(place: Path) -> None:
     """InputError for a PatchSet, or a folder of PatchSets, where photos are needed."""
-    if not place.is_dir():
-        return
+    from sdgmnet.features.images import find_photos
+
     if is_patchset(place):
-        raise InputError(f"{place} is a PatchSet (patches, not photos): give the photos themselves.")
-    names = sorted(child.name for child in place.iterdir() if is_patchset(child))
-    if names:
-        raise InputError(
-            f"{place} holds PatchSets (patches, not photos), such as {names[0]}: give the photos themselves."
-        )
+        raise InputError(f"{place} is a PatchSet (patches, not photos): give a folder of photos.")
+    if place.is_dir() and not find_photos(place) and any(map(is_patchset, place.iterdir())):
+        raise InputError(f"{place} holds PatchSets (patches, not photos): give a folder of photos.")
 
 
 def patchset_folders(folder: Path) -> list[Path]:

@@ -215,5 +215,6 @@ def options_in(note: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(values.get("keypoints"), str):  # name and digest of a file
         values["keypoints from"] = values.pop("keypoints")
     if "limit" in values:
-        values["keypoints"] = values.pop("limit")
+        values["keypoints"] = "all" if values["limit"] is None else values["limit"]
+        del values["limit"]
     return values

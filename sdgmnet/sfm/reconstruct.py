@@ -188,8 +188,8 @@ def import_photos(workspace: Workspace, photos: Photos, min_photos: int, on_prog
         workspace.remove_import()
         reasons = "".join(f" {name} {reason}." for name, reason in found["broken"])
         raise NoModel(
-            f"{photos.folder}: a model needs at least {min_photos} overlapping photos: {len(found['photos'])} of {total} can be "
-            f"read.{reasons}"
+            f"{photos.folder}: a model needs at least {min_photos} overlapping photos: {len(found['photos'])} of {total} can "
+            f"be read.{reasons}"
         )
     return found
 

@@ -54,7 +54,7 @@ def test_what_is_finished_is_not_done_again(photos: Path, tmp_path: Path, capsys
     assert len(read_features(out, "a.png").descriptors) != len(before.descriptors)
     kept = out.read_bytes()
     assert run(photos, "-o", out, "--keypoints", "5") == 2
-    assert "features.h5 was made with other options" in capsys.readouterr().err
+    assert "features.h5 was made with keypoints all (now 5)" in capsys.readouterr().err
     assert run(photos, "-o", out, "--overwrite", descriptor=tmp_path / "typo") == 2
     assert out.read_bytes() == kept
     assert run(photos, "-o", out, "--keypoints", "5", "--overwrite") == 0
@@ -79,6 +79,8 @@ def test_own_keypoints_and_own_weights(photos: Path, tmp_path: Path, capsys: Cap
     one = [photos / "a.png", "--keypoints-from"]
     save_encoder(SDGMNet().eval(), weights, {})
     points.write_text("80 60 4 30\n40 50 3 0\n")
+    outside = tmp_path / "outside.txt"
+    outside.write_text("80 60 4\n160.5 9 3\n")
     assert run(*one, points, "-o", own, descriptor=weights) == 0
     found = read_features(own, "a.png")
     np.testing.assert_allclose(found.keypoints.xy, [[80, 60], [40, 50]])
@@ -95,12 +97,18 @@ def test_own_keypoints_and_own_weights(photos: Path, tmp_path: Path, capsys: Cap
         ([*one, points, "-o", own, "--keypoints", "1"], weights, "--keypoints"),
         ([photos, "--keypoints-from", points, "-o", tmp_path / "x.h5"], "rootsift", "points.txt"),
         ([*one, own, "-o", own, "--overwrite"], "rootsift", "own.h5"),
+        (
+            [*one, outside, "-o", tmp_path / "x.h5"],
+            "rootsift",
+            "outside.txt, line 2: the keypoint (160.5, 9) is outside",
+        ),
+        ([*one, tmp_path / "none.txt", "-o", tmp_path / "x.h5"], "rootsift", "--keypoints-from"),
     ):
         assert run(*words, descriptor=descriptor) == 2
         assert said in capsys.readouterr().err
 
 
-def test_odd_images_are_described(tmp_path: Path) -> None:
+def test_odd_images_are_described(tmp_path: Path, capsys: Capture) -> None:
     shallow = noise_image(160, 120, 6)
     odd = {"flat.png": np.full((100, 100), 128, np.uint8), "dot.png": np.full((1, 1), 200, np.uint8)}
     odd |= {"row.png": shallow[:1], "shallow.png": shallow}
@@ -117,6 +125,8 @@ def test_odd_images_are_described(tmp_path: Path) -> None:
     assert counts["flat.png"] == counts["dot.png"] == 0 and counts["inks.jpg"] > 20
     assert counts["deep.png"] == counts["twelve.png"] == counts["shallow.png"] > 20
     assert read_features(out, "flat.png").descriptors.shape == (0, 128)
+    remarks = capsys.readouterr().err
+    assert "flat.png has no keypoints" in remarks and "deep.png" not in remarks
 
 
 def test_broken_images_are_reported_and_the_others_described(photos: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -128,7 +138,8 @@ def test_broken_images_are_reported_and_the_others_described(photos: Path, tmp_p
     assert "3 images described" in shown.out and "2 skipped" in shown.out
     assert len(names_in(tmp_path / "f.h5")) == 3
     assert run(photos / "text.jpg", photos / "zero.png", "-o", tmp_path / "none.h5") == 2
-    assert "no image could be described" in capsys.readouterr().err
+    remark = capsys.readouterr().err
+    assert "none of the 2 files can be read" in remark and "zero.png is empty" in remark
     assert not (tmp_path / "none.h5").exists() and not parts_folder(tmp_path / "none.h5").exists()
 
 

@@ -44,12 +44,14 @@ def test_two_images_give_counts_times_and_a_drawing(turned: list[Path], tmp_path
     words = ["match", *turned, "-o", tmp_path / "m.png", "--verify", "homography", *ROOTSIFT]
     assert run(*words) == 0
     shown = capsys.readouterr().out
-    assert "one homography explains" in shown and "matching" in shown and "drawing" in shown
+    assert "inliers of the homography" in shown and "matching" in shown and "drawing" in shown
+    assert "keypoints in the second image" in shown
     drawn = cv2.imread(str(tmp_path / "m.png"))
     assert drawn.shape[0] > 300 and (np.ptp(drawn.astype(int), axis=2) > 40).mean() > 0.005  # coloured lines
     assert run(*words, "--json") == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["counts"]["of these, one homography explains"] > 0.9 * result["counts"]["matches"] > 20
+    assert result["counts"]["inliers"] > 0.9 * result["counts"]["matches"] > 20
+    assert set(result["counts"]) == {"keypoints_first", "keypoints_second", "matches", "inliers"}
     matrix = np.array(result["matrix"])
     np.testing.assert_allclose(matrix / matrix[2, 2], [[0, -1, 299], [1, 0, 0], [0, 0, 1]], atol=0.1)
 
@@ -62,15 +64,18 @@ def test_matches_are_those_of_python(turned: list[Path], words: list[str], capsy
     ratio = {"ratio": {"none": None, "0.8": 0.8}[words[-1]]} if "--ratio" in words else {}
     wanted = match(first, second, mutual="--no-mutual" not in words, **ratio)
     assert run("match", *turned, *words, *ROOTSIFT, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["counts"]["matches"] == len(wanted.pairs)
+    result = json.loads(capsys.readouterr().out)
+    assert result["counts"]["matches"] == len(wanted.pairs)
+    assert result["counts"]["inliers"] is None and "verifying" not in result["seconds"]
 
 
 @pytest.mark.parametrize("name", ["flat.png", "a_$_b$.png", "10$%.png", os.fsdecode(b"caf\xe9.png")])
-def test_flat_images_and_odd_names_are_drawn(name: str, tmp_path: Path) -> None:
+def test_flat_images_and_odd_names_are_drawn(name: str, tmp_path: Path, capsys: Capture) -> None:
     pixels = np.full((50, 70), 99, np.uint8) if name == "flat.png" else noise_image(160, 120)
     path = write_image(tmp_path / name, pixels)
     assert run("match", path, path, "-o", tmp_path / "m.jpg", "--verify", "fundamental", *ROOTSIFT) == 0
     assert (tmp_path / "m.jpg").exists()
+    assert ("flat.png has no keypoints" in capsys.readouterr().err) == (name == "flat.png")
 
 
 def test_a_folder_gives_hlocs_two_files(folder: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -90,7 +95,7 @@ def test_a_folder_gives_hlocs_two_files(folder: Path, tmp_path: Path, capsys: Ca
     assert run(*words) == 0 and out.stat().st_mtime_ns == stamp
     assert "0 pairs matched" in capsys.readouterr().out
     assert run(*words, "--verify", "homography") == 2
-    assert "matches.h5 was made with other options" in capsys.readouterr().err
+    assert "matches.h5 was made with verify none (now homography): choose another -o" in capsys.readouterr().err
     assert run(*words, "--verify", "homography", "--overwrite") == 0
     assert 10 < len(read_matches(out, NAMES[1], NAMES[2])[0]) <= len(pairs)
 
@@ -114,9 +119,15 @@ def test_existing_features_are_taken_as_they_are(folder: Path, tmp_path: Path, c
     assert run("match", folder, "-o", tmp_path / "matches.h5") == 0  # no word of how they were made
     assert len(read_matches(tmp_path / "matches.h5", NAMES[0], NAMES[1])[0]) <= 9
     write_image(folder / "new.png", noise_image(120, 100, 1))
-    for words in (["--descriptor", "sift"], ["--keypoints", "8"], ["--upright"], ["--size", "100"], ["--as-stored"]):
+    for words, said in (
+        (["--descriptor", "sift"], "descriptor rootsift (now sift)"),
+        (["--keypoints", "8"], "keypoints 9 (now 8)"),
+        (["--upright"], "upright no (now yes)"),
+        (["--size", "100"], "size 2400 (now 100)"),
+        (["--as-stored"], "as stored no (now yes)"),
+    ):
         assert run("match", folder, "-o", tmp_path / "other.h5", *words) == 2
-        assert "features.h5 was made with other options" in capsys.readouterr().err
+        assert f"features.h5 was made with {said}: give the same options" in capsys.readouterr().err
     assert run("match", folder, "-o", tmp_path / "matches.h5", *ROOTSIFT) == 0
     assert len(names_in(tmp_path / "matches.h5", "matches")) == 10
     assert len(read_features(features, "new.png").keypoints.xy) <= 9  # described as the others were
@@ -178,13 +189,14 @@ def test_outdated_matches_are_refused_and_features_never_replaced(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("{tmp}/a.png", "one folder"),
+        ("{tmp}/a.png", "not 1 file."),
+        ("{tmp}/a.png {tmp}/a.png {tmp}/a.png {tmp}", "not 3 files and 1 folder."),
         ("{tmp}/a.png {tmp}/none.png", "none.png does not exist"),
         ("{tmp}/a.png {tmp}/b.png -o {tmp}/m.txt", ".png"),
         ("{tmp}/a.png {tmp}/text.jpg", "text.jpg is not a supported image"),
         ("{tmp}/a.png {tmp}/b.png --ratio 2", "ratio"),
-        ("{tmp}/a.png {tmp}/b.png --tolerance 0 --verify homography", "tolerance must be"),
-        ("{tmp}/a.png {tmp}/b.png --tolerance 2", "tolerance needs"),
+        ("{tmp}/a.png {tmp}/b.png --tolerance 0 --verify homography", "--tolerance must be"),
+        ("{tmp}/a.png {tmp}/b.png --tolerance 2", "--tolerance needs --verify"),
         ("{tmp}/a.png {tmp}/b.png --size 0", "size"),
         ("{tmp}/a.png {tmp}/b.png --pairs {tmp}/p.txt", "--pairs"),
         ("{tmp} -o {tmp}/m.h5 --json", "--json"),

@@ -7,9 +7,10 @@ import pytest
 
 from sdgmnet.descriptors import describe, load_descriptor
 from sdgmnet.errors import InputError
-from sdgmnet.features.collection import DescribeOptions, MatchOptions, describe_images, find_images, match_pairs
+from sdgmnet.features.collection import DescribeOptions, MatchOptions, describe_images, match_pairs
 from sdgmnet.features.describe import StageTimer, describe_image, rescale
 from sdgmnet.features.h5 import read_features, read_matches
+from sdgmnet.features.images import find_images
 from sdgmnet.features.match import match
 from tests.features.samples import blob_image, keypoints_at, noise_image, write_image
 
@@ -32,6 +33,19 @@ def test_a_timer_gets_every_stage_and_changes_nothing(spec: str, stages: set[str
     timed = [describe_image(image, descriptor=descriptor, limit=20, timer=timer) for _ in range(2)]
     assert set(timer.seconds) == {"reading", "finding keypoints"} | stages and min(timer.seconds.values()) >= 0
     np.testing.assert_array_equal(timed[1].descriptors, describe(image, descriptor=spec, limit=20).descriptors)
+
+
+@pytest.mark.parametrize(("wrong", "said"), [({"limit": 0}, "limit must be at least 1"), ({"size": 0}, "size must be")])
+def test_no_keypoints_cannot_be_asked_for(wrong: dict[str, int], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        describe(noise_image(200, 180), descriptor="rootsift", **wrong)
+
+
+def test_a_file_that_does_not_exist_is_not_to_be_replaced(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nothere\.jpg does not exist: give an image file\.$"):
+        describe(tmp_path / "nothere.jpg", descriptor="rootsift")
+    with pytest.raises(InputError, match="is a folder: give an image file"):
+        describe(tmp_path, descriptor="rootsift")
 
 
 def test_a_collection_from_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,7 @@ def test_other_options_are_refused_or_replace_the_file(path: Path) -> None:
     with open_store(path, "features", {"limits": (1, 2), "descriptor": "sift"}) as store:
         assert "a" in store
     before = path.read_bytes()
-    refused = pytest.raises(InputError, match="descriptor sift.*descriptor rootsift")
+    refused = pytest.raises(InputError, match="descriptor sift \\(now rootsift\\), other limits: choose another -o")
     with refused, open_store(path, "features", {"descriptor": "rootsift"}):
         pass
     with open_store(path, "features", {"descriptor": "rootsift"}, overwrite=True) as store:

@@ -24,7 +24,9 @@ def test_reads_gray(tmp_path: Path, name: str) -> None:
 def test_missing_and_invalid_images_are_named(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "bad.png").write_bytes(content)
-    with pytest.raises(InputError, match=r"bad.png (cannot be read|is (empty|truncated|not a supported))"):
+    with pytest.raises(
+        InputError, match=r"bad.png (does not exist: give an image file|is (empty|truncated|not a supported))"
+    ):
         read_gray(tmp_path / "bad.png")
 
 

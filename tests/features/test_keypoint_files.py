@@ -6,7 +6,7 @@ import pytest
 
 from sdgmnet.errors import InputError
 from sdgmnet.features.h5_store import open_store
-from sdgmnet.features.keypoint_files import read_keypoints
+from sdgmnet.features.keypoint_files import read_keypoints, require_inside
 
 
 def test_text_npz_and_h5_give_the_same(tmp_path: Path) -> None:
@@ -28,18 +28,35 @@ def test_text_npz_and_h5_give_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("1 2\n", "2 columns"),
-        ("1 2 3 4 5 6\n", "6 columns"),
-        ("1 2 3\n1 2\n", "not a table"),
-        ("one two three\n", "not a table"),
-        ("1 2 0\n", "not positive"),
-        ("1 nan 3\n", "invalid keypoints"),
+        ("1 2\n", "line 1: 2 columns"),
+        ("1 2 3 4 5 6\n", "line 1: 6 columns"),
+        ("# x y sigma\n1 2 3\n\n1 2\n", "line 4: 2 columns, but line 2 has 3"),
+        ("1 2 3\none two three\n", "line 2: not numbers"),
+        ("1 2 3\n\n1 2 0\n", "line 3: sigma must be positive, not 0"),
+        ("1 2 3\n1 nan 3\n", "line 2: NaN"),
+        ("1 2 inf\n", "line 1: .*infinite"),
     ],
 )
 def test_bad_tables_are_refused(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "points.txt").write_text(text)
     with pytest.raises(InputError, match=f"points.txt.*{said}"):
         read_keypoints(tmp_path / "points.txt", "a.jpg")
+
+
+@pytest.mark.parametrize(("suffix", "place"), [(".txt", "line 3"), (".npz", "keypoint 1"), (".h5", "keypoint 1")])
+def test_keypoints_outside_of_the_image_are_refused(suffix: str, place: str, tmp_path: Path) -> None:
+    path, arrays = tmp_path / f"points{suffix}", {"keypoints": np.array([[1, 2], [8, 5]]), "scales": np.ones(2)}
+    if suffix == ".h5":
+        with open_store(path, "features") as store:
+            store.add("a.jpg", arrays)
+    elif suffix == ".npz":
+        np.savez(path, **arrays)
+    else:
+        path.write_text("1 2 1\n\n8 5 1\n")
+    keypoints = read_keypoints(path, "a.jpg")
+    require_inside(keypoints, path, Path("a.jpg"), (8, 6))
+    with pytest.raises(InputError, match=rf"points{suffix}, {place}: .*\(8, 5\) .* a.jpg.* 7 x 6 pixels"):
+        require_inside(keypoints, path, Path("a.jpg"), (7, 6))
 
 
 @pytest.mark.parametrize(

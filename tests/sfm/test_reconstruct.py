@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from sdgmnet.cli import main
+from sdgmnet.data.patchset import PatchSet
 from sdgmnet.errors import InputError
 from sdgmnet.sfm import colmap_steps, feature_sources, plausibility
 from sdgmnet.sfm import reconstruct as driver
@@ -125,7 +126,7 @@ def test_started_again_nothing_is_repeated(
     assert sorted(str(path) for path in workspace.rglob("*")) == files
     assert "05.jpg" in capsys.readouterr().err
     assert main(["reconstruct", str(photos), "-o", str(workspace), *OPTIONS, "--ratio", "0.8"]) == 2
-    assert "another ratio" in capsys.readouterr().err
+    assert "ratio 0.9 (now 0.8)" in capsys.readouterr().err
 
 
 def test_killed_while_matching_finished_pairs_are_kept(
@@ -203,22 +204,38 @@ def test_bad_input(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / "empty").mkdir()
     write_photos(tmp_path / "one", 1)
     (tmp_path / "one/broken.jpg").write_bytes(b"")
+    PatchSet("set", np.zeros((2, 64, 64), np.uint8), np.zeros(2, np.int64)).save(tmp_path / "set")
     for words, shown in (
-        ([tmp_path / "nowhere", "-o", tmp_path / "out"], "nowhere"),
+        ([tmp_path / "nowhere", "-o", tmp_path / "out"], "nowhere does not exist"),
+        ([tmp_path / "set", "-o", tmp_path / "out"], "is a PatchSet"),
         ([tmp_path / "empty", "-o", tmp_path / "out"], "empty"),
         ([photos, "-o", photos.parent], str(photos)),
-        ([photos, "-o", tmp_path / "mine"], "mine"),
-        ([tmp_path / "one", "-o", tmp_path / "out"], "broken.jpg"),
+        ([photos, "-o", tmp_path / "mine"], "mine holds other files and is left as it is: give -o"),
+        ([tmp_path / "one", "-o", tmp_path / "out"], "1 of the 2 files can be read"),
         ([photos, "-o", tmp_path / "out2", "--ratio", "2"], "--ratio"),
         ([photos, "-o", tmp_path / "out2", "--contrast", "-1"], "--contrast"),
         ([photos, "-o", tmp_path / "out2", "--keypoints", "0"], "--keypoints"),
-        ([photos, "-o", tmp_path / "out2", "--pairs", tmp_path / "none.txt"], "none.txt"),
+        ([photos, "-o", tmp_path / "out2", "--pairs", tmp_path / "none.txt"], "none.txt does not exist"),
     ):
         assert main(["reconstruct", *OPTIONS, *map(str, words)]) == 2, words
         error = capsys.readouterr().err
         assert shown in error and "Traceback" not in error
-    assert not (tmp_path / "out2").exists()
+    assert not (tmp_path / "out").exists() and not (tmp_path / "out2").exists()
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["letter.txt"]
+
+
+def test_a_folder_of_too_few_photos_can_be_used_again(tmp_path: Path) -> None:
+    """Photos that only decoding shows to be damaged."""
+    (tmp_path / "photos").mkdir()
+    damaged = cv2.imencode(".png", np.zeros((9, 9), np.uint8))[1].tobytes().replace(b"IDAT", b"IDAX")
+    for name in "abc":
+        (tmp_path / "photos" / f"{name}.png").write_bytes(damaged)
+    out = tmp_path / "model"
+    words = ["reconstruct", str(tmp_path / "photos"), "-o", str(out), *OPTIONS]
+    assert main(words) == 2
+    assert not [path for path in out.rglob("*") if path.is_file() and path.name not in (".lock", "seconds.json")]
+    write_photos(tmp_path / "photos", 3)
+    assert main(words) == 0
 
 
 def test_a_refused_folder(
@@ -298,7 +315,7 @@ def test_the_first_plausible_attempt_is_taken_or_else_the_best(
     assert [one["attempt"] for one in found.outcomes] == tried[:-1]
     made.clear()
     assert find(tmp_path, 3) == found and made == [chosen]  # finished attempts are not repeated
-    with pytest.raises(InputError, match="another attempts"):
+    with pytest.raises(InputError, match="other attempts"):
         find(tmp_path, 2)
 
 
