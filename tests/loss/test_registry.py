@@ -1,6 +1,7 @@
 """Losses by name: ours, those of pytorch-metric-learning, and those in a user's file."""
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch.nn.functional as F
 
 from sdgmnet.errors import InputError
 from sdgmnet.loss import LOSSES, HardNetLoss, ModulatedLoss, TFeatLoss
-from sdgmnet.loss.registry import call_loss, loss_by_name, summaries
+from sdgmnet.loss.registry import OWN_MODULE, call_loss, loss_by_name, summaries
 from sdgmnet.registry import is_loss_name, own_file, parse_options
 
 OWN = '''
@@ -135,6 +136,7 @@ def test_errors_in_a_file_name_the_line(tmp_path: Path, name: str, text: str | N
         (tmp_path / f"{name}.py").write_text(text)
     with pytest.raises(InputError, match=named):
         loss_by_name(f"{tmp_path}/{name}.py:Mine", {})
+    assert not [module for module in sys.modules if module.endswith(name) and module.startswith(OWN_MODULE)]
 
 
 def test_errors_in_a_call_name_the_line(own: Path) -> None:
