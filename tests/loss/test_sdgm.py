@@ -460,7 +460,8 @@ def test_bad_input_is_refused_and_leaves_the_state(case: str) -> None:
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("threshold_start", 1.5), ("threshold_start", -0.1), ("margin", 1.5), ("margin", -0.5), ("margin", math.nan), ("alpha", 0.0), ("alpha", -0.9), ("decay", 1.0),
+    [("threshold_start", 1.5), ("threshold_start", -0.1),
+     ("margin", 1.5), ("margin", -0.5), ("margin", math.nan), ("alpha", 0.0), ("alpha", -0.9), ("decay", 1.0),
      ("decay", -0.1), ("self_weight", "unknown"), ("coupled_weight", "unknown")],
 )  # fmt: skip
 def test_bad_options_are_refused(option: str, value: float | str) -> None:
