@@ -3,7 +3,9 @@
 The window is the side of the patches in sigmas; without it, it is that of the weights.
 """
 
+import os
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +23,7 @@ from sdgmnet.features.describe import (
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.opencv_contrib import MAKERS, describe_by_opencv
 from sdgmnet.features.sift import rootsift, rootsift_at_keypoints, sift, sift_at_keypoints
-from sdgmnet.pretrained import ALIAS, find_weights, shipped_names
+from sdgmnet.pretrained import ALIAS, find_weights, require_weights, shipped_names
 from sdgmnet.registry import WINDOW, is_window
 from sdgmnet.storage import digest, parse_json, reason_of, require_bounded_zip
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:  # the forms of a descriptor stand in help texts, which need n
     DescriptorLike = str | Descriptor | Encoder
 
 KORNIA = ("HardNet", "HyNet", "SOSNet", "TFeat", "MKD")
+WEIGHT_SUFFIXES = (".safetensors", ".onnx", ".pt", ".pth", ".params", ".bin")  # what looks like a path
 CHUNK = 512  # patches per call of an ONNX or kornia module
 
 
@@ -51,13 +54,17 @@ def load_weights(spec: str) -> Descriptor:
 def load_folder(spec: str) -> Descriptor:
     """Descriptor files of HPatches, one sub-folder with ref.csv per sequence; or weights."""
     folder = Path(spec)
-    if not any((sequence / "ref.csv").is_file() for sequence in folder.iterdir()):
+    if not has_descriptor_files(folder):
         return load_weights(spec)
 
     def refuse(patches: np.ndarray) -> np.ndarray:
         raise InputError(f"{folder} holds descriptors of HPatches patches only: use it with sdgmnet evaluate hpatches.")
 
     return Descriptor(folder.resolve().name, refuse, csv_folder=folder)
+
+
+def has_descriptor_files(folder: Path) -> bool:
+    return any((sequence / "ref.csv").is_file() for sequence in folder.iterdir())
 
 
 def load_onnx(spec: str) -> Descriptor:
@@ -219,10 +226,7 @@ def load_descriptor(descriptor: "DescriptorLike") -> Descriptor:
 
 def load_descriptors(texts: Sequence[str], *, unique_labels: bool = True) -> list[Descriptor]:
     """At least one descriptor. By default each needs its own label, which identifies its rows in tables."""
-    if not texts:
-        raise InputError(f"give at least one descriptor: {accepted_forms()}.")
-    for text in texts:
-        require_form(text)
+    require_descriptors(texts)
     descriptors = [load_descriptor(text) for text in texts]
     labels = [one.label for one in descriptors]
     repeated = sorted({label for label in labels if labels.count(label) > 1})
@@ -231,22 +235,38 @@ def load_descriptors(texts: Sequence[str], *, unique_labels: bool = True) -> lis
     return descriptors
 
 
+def require_descriptors(texts: Sequence[str]) -> None:
+    """InputError unless there is at least one descriptor, and each exists; loads nothing."""
+    if not texts:
+        raise InputError(f"give at least one descriptor: {accepted_forms()}.")
+    for text in texts:
+        require_form(text)
+
+
 def require_form(text: str) -> str:
-    """The form of `[label=]spec`, or InputError; loads nothing."""
-    spec, _ = split_window(split_label(text)[1])
+    """The form of `[label=]spec`, whose files exist, or InputError; loads nothing."""
+    spec = split_window(split_label(text)[1])[0]
     form = form_of(spec)
     if form is None:
-        raise InputError(f"{text!r} is not a descriptor: give {accepted_forms()}; with a label, mine=runs/one.")
+        is_path = "/" in spec or os.sep in spec or Path(spec).suffix.lower() in WEIGHT_SUFFIXES
+        if is_path and not Path(spec).exists():
+            raise InputError(f"{spec} does not exist: a descriptor is {accepted_forms()}.")
+        names = [name for name in (*DESCRIPTORS, *shipped_names()) if name.islower() and ":" not in name]
+        near = get_close_matches(spec.lower(), names, 1, 0.5)
+        hint = f"; did you mean {near[0]}? Give" if near else ": give"
+        raise InputError(f"{text!r} is not a descriptor{hint} {accepted_forms()}; with a label, mine=runs/one.")
     require_parts(form, spec)
     return form
 
 
 def require_parts(form: str, spec: str) -> None:
-    """InputError for a name that kornia does not have, and for a file of weights that does not exist; loads nothing."""
+    """InputError for a name that kornia does not have, and for weights that do not exist; loads nothing."""
     name, _, path = spec.partition(":")[2].partition(":")
     if form.startswith("kornia:") and name not in KORNIA:
-        known = ", ".join(f"kornia:{one}" for one in KORNIA)
-        raise InputError(f"kornia:{name} is not known: choose from {known}.")
+        by_lower_case = {one.lower(): one for one in KORNIA}
+        near = get_close_matches(name.lower(), by_lower_case, 1)
+        hint = f"; did you mean kornia:{by_lower_case[near[0]]}?" if near else "."
+        raise InputError(f"kornia:{name} is not known: choose from {', '.join(KORNIA)}{hint}")
     if spec.startswith("kornia:MKD:"):
         raise InputError("kornia:MKD has no weights: leave out the file.")
     if form.startswith("kornia:") and path and not Path(path).is_file():
@@ -255,6 +275,8 @@ def require_parts(form: str, spec: str) -> None:
         raise InputError(f"{_path_in(spec)} does not exist: give the file of TFeat's published weights.")
     if form == "FILE.onnx" and not Path(spec).is_file():
         raise InputError(f"{spec} does not exist: write one with sdgmnet export onnx.")
+    if form == "FILE.safetensors" or (form == "FOLDER" and not has_descriptor_files(Path(spec))):
+        require_weights(find_weights(spec))
 
 
 def form_of(spec: str) -> str | None:

@@ -36,16 +36,21 @@ def find_weights(source: Path | str) -> Path:
     return path
 
 
+def require_weights(path: Path) -> None:
+    """InputError if the file of a source of weights does not exist."""
+    if not path.is_file():
+        names = ", ".join((ALIAS, *shipped_names()))
+        raise InputError(
+            f"{path} does not exist: give a .safetensors file, the folder of a finished run, a folder with {MODEL}, "
+            f"or the name of shipped weights ({names})."
+        )
+
+
 def read_weights(path: Path) -> tuple[dict[str, "Tensor"], dict[str, Any]]:
     """Tensors by name, and the card; a file without a card is taken for an SDGMNet."""
     from safetensors import SafetensorError, safe_open
 
-    if not path.is_file():
-        names = ", ".join(shipped_names())
-        raise InputError(
-            f"{path} does not exist: give a .safetensors file, the folder of a finished run, a folder with {MODEL}"
-            f"{f', or the name of shipped weights ({names})' if names else ''}."
-        )
+    require_weights(path)
     try:
         with safe_open(path, framework="pt") as file:
             card = parse_json((file.metadata() or {}).get("card", '{"encoder": "sdgmnet"}'))

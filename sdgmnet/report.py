@@ -73,13 +73,16 @@ def print_aside(sentence: str) -> None:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
-    table = Table(title=None if title is None else escape(title), title_justify="left")
+    table = Table()
     for number, column in enumerate(header):
         table.add_column(escape(column), justify="left" if number == 0 else "right")
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
     # Piped output has no width of its own: do not fold columns there.
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    if title is not None:  # above the table, not in it: a title in it folds to the width of the columns
+        console.print(title, style="italic", markup=False, highlight=False)
+    console.print(table)
 
 
 def print_sections(sections: Sequence[Section]) -> None:
@@ -112,8 +115,12 @@ def deliver(results: Any, sections: Sequence[Section], out: Path | None, as_json
     else:
         print_sections(sections)
     if out is not None:
-        write_json(out / "results.json", results)
-        write_text(out / "table.md", sections_markdown(sections))
+        write_results(results, sections, out)
+
+
+def write_results(results: Any, sections: Sequence[Section], out: Path) -> None:
+    write_json(out / "results.json", results)
+    write_text(out / "table.md", sections_markdown(sections))
 
 
 class Description(ProgressColumn):
@@ -160,11 +167,11 @@ def show_bars() -> Iterator[OnProgress]:
                 for task in bars.tasks[:-FINISHED_BARS]:
                     if task.finished:
                         bars.remove_task(task.id)
-                tasks[stage] = bars.add_task(stage, total=total, news="")
+                tasks[stage] = bars.add_task(stage, total=total or None, news="")
                 if first in bars.task_ids:
                     bars.remove_task(first)
             if tasks[stage] in bars.task_ids:
-                bars.update(tasks[stage], completed=done, total=total)
+                bars.update(tasks[stage], completed=done, total=total or None)
 
         try:
             yield on_progress

@@ -1,9 +1,11 @@
 """The commands: help, bad input, and a round trip."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,71 @@ def test_help_and_wrong_options_need_no_slow_library(program: str, place: str) -
     assert "--nosuchoption is not an option of" in done.stderr
 
 
+WRONG = """
+import sys
+from sdgmnet.cli import main
+for line in sys.stdin:
+    words, expected = line.rstrip().split(" | ")
+    assert main(words.split()) == 2, words
+    if slow := {"torch", "matplotlib", "kornia"} & set(sys.modules):
+        sys.exit(f"{words} loads {slow}")
+"""
+
+
+def test_cheap_checks_come_before_torch(tmp_path: Path, blobs: PatchSet) -> None:
+    replace(blobs, name="church").save(tmp_path / "sets/church")
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.json").write_text("{}")
+    (tmp_path / "file").write_text("")
+    lines = """
+        train --data nothere -o new | --data nothere does not exist
+        train --data photos -o new | --data photos: not a data set
+        train --data sets --holdout chruch -o new | --data gives church; did you mean church?
+        train --data sets --loss none.py:Loss -o new | --loss none.py does not exist
+        train --data sets --init nothere -o new | nothere does not exist
+        train --data nothere -o run | run already holds a run
+        train --data nothere -o file | file is a file
+        train -o run --resume --batch-size 32 | --batch-size is 1024, not 32; leave it out
+        train -o run --resume --no-reprojected --seed 1 | --seed is 0, not 1 and --reprojected is on, not off; leave them out
+        demo --iterations 0 -o new | --iterations must be at least 1, not 0.
+        demo --batch-size 1 -o new | so that each pair has a negative, not 1.
+        export onnx sift -o new.onnx | SIFT has no weights to export
+        export onnx nothere -o new.onnx | (sdgmnet, sdgmnet-photos
+        export weights nothere -o new | nothere does not exist
+        evaluate phototour sift --data photos | --data photos: not a data set
+        evaluate phototour runs/none --data sets | runs/none does not exist
+        evaluate phototour none.onnx --data sets | none.onnx does not exist
+        evaluate phototour photos --data sets | photos/best.safetensors does not exist
+        evaluate phototour surf --data sets | 'surf' is not a descriptor; did you mean sift?
+        evaluate phototour stif --data sets | did you mean sift?
+        evaluate phototour kornia:Hardnet --data sets | did you mean kornia:HardNet?
+        evaluate phototour tfeat:none.params --data sets | none.params does not exist
+        evaluate hpatches sift --root photos | photos contains no HPatches strips
+        evaluate matching sift --root photos | photos contains no sequence
+        evaluate reconstruction sift --root photos -o new | photos contains no photos
+        data hpatches photos -o new | photos contains no sequence
+        data photos photos -o new | contain no photos
+        data pairs sets/chruch | sets/chruch does not exist: sets has church; did you mean church?
+        data pairs nothere | nothere does not exist: make PatchSets with sdgmnet data photos or sdgmnet data views.
+    """
+    cases = [line.strip() for line in lines.strip().splitlines()]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", WRONG],
+        input="\n".join(cases),
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for case, said in zip(cases, done.stderr.splitlines(), strict=True):
+        assert case.partition(" | ")[2] in said, said
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [
@@ -197,6 +264,33 @@ def test_train_evaluate_export_round_trip(
     again = PatchSet.open(tmp_path / "again/exported")
     assert (again.patches == blobs.patches).all()
     assert again.point_id.max() == 59
+
+
+def test_what_is_left_out_or_drawn_is_said_and_a_finished_run_stays(
+    tmp_path: Path, blobs: PatchSet, other_blobs: PatchSet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    church = replace(blobs, name="church", test_pairs=None)
+    views = replace(blobs, name="church-views", test_pairs=None, origin={"scene": "church"})
+    for one in (church, views, other_blobs):
+        one.save(tmp_path / "sets" / one.name)
+    run = ["train", "-o", str(tmp_path / "run")]
+    settings = ["--holdout", "church", "--iterations", "2", "--batch-size", "8", "--evaluations", "1"]
+    assert main([*run, "--data", str(tmp_path / "sets"), *settings]) == 0
+    said = capsys.readouterr().err
+    assert said.startswith("Loading torch and the data ...\n")
+    assert "church-views is not trained on: it shows the held-out scene church." in said
+    assert re.search(r"church has no test pairs: \d+ were drawn \(seed 0\)\.", said)
+    assert "step 2: evaluating on" in said and "Are the labels right" not in said
+    assert said.endswith(f"Weights, log and results are in {tmp_path / 'run'}.\n")
+    results = (tmp_path / "run/results.json").stat().st_mtime_ns
+    assert main([*run, "--resume"]) == 0
+    assert capsys.readouterr().err == f"{tmp_path / 'run'} is finished (2 of 2 iterations).\n"
+    assert (tmp_path / "run/results.json").stat().st_mtime_ns == results
+    (tmp_path / "run/training.png").unlink()
+    assert main([*run, "--resume"]) == 0 and (tmp_path / "run/training.png").exists()
+    assert main([*run, "--resume", "--seed", "5"]) == 2
+    assert main(["evaluate", "phototour", "sift", "--data", str(tmp_path / "sets/church")]) == 0
+    assert "church has no test pairs" in capsys.readouterr().err
 
 
 def test_a_run_with_another_loss_has_no_fig2(tmp_path: Path, blobs: PatchSet) -> None:

@@ -25,7 +25,7 @@ from sdgmnet.benchmarks.matching_measures import (
 from sdgmnet.data.sequences import ImageSequence, read_sequence, sequence_folders
 from sdgmnet.data.synthetic.demo import read_demo
 from sdgmnet.descriptors import Descriptor
-from sdgmnet.errors import InputError
+from sdgmnet.errors import InputError, suggestion
 from sdgmnet.features import compact
 from sdgmnet.features.describe import Features, describe_keypoints
 from sdgmnet.features.images import read_gray
@@ -42,6 +42,7 @@ KINDS = {"i_": "illumination", "v_": "viewpoint"}  # by the prefix of HPatches' 
 PRINTED_MMA = (1, 3, 5, 10)  # pixels
 ACCURACY_AT = (1, 3, 5)  # pixels, of homographies
 AUC_TO = (3, 5, 10)  # pixels, of homographies
+LISTED = 12  # names in an error message
 
 
 class PairScore(NamedTuple):
@@ -122,7 +123,11 @@ def read_sequences(root: Path, names: Sequence[str] = ()) -> tuple[list[ImageSeq
     """The sequences of these names, or all; and an error message per sequence that cannot be read."""
     folders = sequence_folders(root)
     if unknown := sorted(set(names) - {folder.name for folder in folders}):
-        raise InputError(f"{root} has no sequence named {', '.join(unknown)}.")
+        there = [folder.name for folder in folders]
+        shown = ", ".join(there[:LISTED]) + (f" and {len(there) - LISTED} more" if len(there) > LISTED else "")
+        raise InputError(
+            f"{root} has no sequence named {', '.join(unknown)}: it has {shown}{suggestion(unknown[0], there)}"
+        )
     sequences, errors = [], []
     for folder in folders:
         if not names or folder.name in names:
@@ -251,8 +256,8 @@ def sections(results: Results, keypoints: int, near: float) -> list[Section]:
         Section(
             "Mean matching accuracy of mutual nearest neighbours",
             f"Of {strongest}. MMA: share of matches within so many pixels, mean over pairs; 0 for a pair without matches. "
-            "M.S. (matching score): correct matches over the keypoints in the region that both images show, of the image that "
-            "has fewer there.",
+            "Correct per keypoint (M.S. in papers): correct matches over the keypoints in the region that both images show, of "
+            "the image that has fewer there.",
             *accuracy_table(results, near),
         ),
         Section(
@@ -310,7 +315,7 @@ def summary(pairs: Sequence[PairScore]) -> dict[str, Any]:
 
 def accuracy_table(results: Results, near: float) -> Table:
     header = ["descriptor", "sequences", "pairs", *(f"MMA {threshold} px" for threshold in PRINTED_MMA)]
-    header += [f"MMA {MMA_THRESHOLDS[0]}-{MMA_THRESHOLDS[-1]} px", f"M.S. {near:g} px", "matches"]
+    header += [f"MMA {MMA_THRESHOLDS[0]}-{MMA_THRESHOLDS[-1]} px", f"correct per keypoint, {near:g} px", "matches"]
     rows = []
     for label, pairs in results.items():
         for kind, of_kind in by_kind(pairs).items():

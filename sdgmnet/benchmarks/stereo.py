@@ -40,7 +40,7 @@ def score_matches(
 
 
 def table(scores: list[StereoScore]) -> tuple[list[str], list[list[str]]]:
-    header = ["descriptor", "matches", "correct", "share"]
+    header = ["descriptor", "matches", "correct", "correct (%)"]
     return header, [
-        [one.label, str(len(one.correct)), str(int(one.correct.sum())), f"{one.share:.1%}"] for one in scores
+        [one.label, str(len(one.correct)), str(int(one.correct.sum())), f"{100 * one.share:.1f}"] for one in scores
     ]

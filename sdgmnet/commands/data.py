@@ -86,7 +86,7 @@ def phototour(arguments: PhototourArguments) -> None:
 
 @dataclass(frozen=True)
 class PhotosArguments:
-    """Make training patches from your own photos. Each sub-folder of PATH is a scene, or PATH itself is one.
+    """Make training patches from your own photos. Each sub-folder of FOLDER is a scene, or FOLDER itself is one.
 
     For example:
 
@@ -132,14 +132,6 @@ class PhotosArguments:
 
 
 def photos(arguments: PhotosArguments) -> None:
-    import torch
-
-    from sdgmnet.data.photos.correspondences import PointOptions
-    from sdgmnet.data.photos.pipeline import PhotoOptions, make_patchsets, photos_table
-    from sdgmnet.plots import draw_easy_and_hard
-    from sdgmnet.sfm.stereo import DenseOptions
-    from sdgmnet.sfm.undistorted import SparseOptions
-
     require_options(arguments)
     require_at_least(arguments, keypoints=1, size=64, dense_size=64, threads=1, seed=0, all_pairs=0)
     if arguments.seed >= 2**31:
@@ -148,6 +140,17 @@ def photos(arguments: PhotosArguments) -> None:
         raise InputError(f"--smallest-scale must be a positive number, not {arguments.smallest_scale}.")
     if find_spec("pycolmap") is None:
         raise InputError("photos are reconstructed by pycolmap, which is not installed: pip install 'sdgmnet[sfm]'.")
+    out, work = arguments.out, arguments.work or arguments.out / ".work"
+    if warning := mixed_layout(arguments.folder, without=(out, work)):
+        print_aside(warning)
+    import torch
+
+    from sdgmnet.data.photos.correspondences import PointOptions
+    from sdgmnet.data.photos.pipeline import PhotoOptions, make_patchsets, photos_table
+    from sdgmnet.plots import draw_easy_and_hard
+    from sdgmnet.sfm.stereo import DenseOptions
+    from sdgmnet.sfm.undistorted import SparseOptions
+
     torch.set_num_threads(arguments.threads)
     options = PhotoOptions(
         SparseOptions(
@@ -166,9 +169,6 @@ def photos(arguments: PhotosArguments) -> None:
         arguments.source,
         arguments.window,
     )
-    out, work = arguments.out, arguments.work or arguments.out / ".work"
-    if warning := mixed_layout(arguments.folder, without=(out, work)):
-        print_aside(warning)
     with resumable(), progress_bars() as on_progress:
         rows, failures = make_patchsets(
             arguments.folder, out, options, work=work, discard_work=arguments.discard_work, on_progress=on_progress
@@ -189,7 +189,7 @@ def photos(arguments: PhotosArguments) -> None:
 
 @dataclass(frozen=True)
 class ViewsArguments:
-    """Make training patches from single images, without reconstruction. Each sub-folder of PATH is a scene, or PATH is one.
+    """Make training patches from single images, without reconstruction. Each sub-folder of FOLDER is a scene, or FOLDER is one.
 
     For example:
 
@@ -266,8 +266,6 @@ class StripsArguments:
 
 
 def hpatches(arguments: StripsArguments) -> None:
-    from sdgmnet.plots import draw_strips
-
     require_at_least(arguments, patches=1, seed=0)
     if arguments.patches > MOST_PATCHES:
         raise InputError(f"--patches must be at most {MOST_PATCHES}, not {arguments.patches}.")
@@ -282,6 +280,8 @@ def hpatches(arguments: StripsArguments) -> None:
             on_progress=on_progress,
         )
     require_results(made, skipped, "strip")
+    from sdgmnet.plots import draw_strips
+
     draw_strips(arguments.out, [one["sequence"] for one in made])
     print_table(*strips_table(made))
 
@@ -354,6 +354,7 @@ class ExportArguments:
 
 
 def export(arguments: ExportArguments) -> None:
-    with progress_bars():
+    with progress_bars() as on_progress:
+        on_progress("writing bitmaps", 0, 0)
         write_phototour(PatchSet.open(arguments.patchset), arguments.out, arguments.contiguous_ids)
     print(f"Written to {arguments.out}.")

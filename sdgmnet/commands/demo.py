@@ -12,7 +12,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.features.describe import descriptor_from_encoder
 from sdgmnet.options import Out
 from sdgmnet.pretrained import ALIAS
-from sdgmnet.report import STDERR, Section, deliver, print_aside, print_table, progress_bars, track
+from sdgmnet.report import STDERR, Section, print_aside, print_sections, progress_bars, track, write_results
 from sdgmnet.training.config import TrainConfig
 
 
@@ -35,9 +35,6 @@ class Arguments:
 
 
 def main(arguments: Arguments) -> None:
-    from sdgmnet.plots import draw_fig2, draw_patches, draw_training
-    from sdgmnet.training.fit import train
-
     config = TrainConfig(
         iterations=arguments.iterations,
         batch_size=arguments.batch_size,
@@ -47,8 +44,11 @@ def main(arguments: Arguments) -> None:
         augmentation="none",
         evaluations=10,
     )
+    from sdgmnet.plots import draw_fig2, draw_patches, draw_training
+    from sdgmnet.training.fit import train
+
     began, out, run = time.monotonic(), arguments.out, arguments.out / "run"
-    match_motorcycle(out)
+    matching = match_motorcycle(out)
     print_aside(f"Drawn in {out}/matches.png and matches_sift.png. Now an encoder is trained from scratch.")
     remove_earlier_run(run)
     print_aside("Cutting patches from the images of scikit-image ...")
@@ -56,7 +56,7 @@ def main(arguments: Arguments) -> None:
         sources = open_sources(config.data, on_progress=on_progress)
     train(config, run, sources=sources, console=STDERR)
     print_aside("Evaluating on all test pairs ...")
-    scores = evaluate(config, run, sources, out)
+    scores = evaluate(config, run, sources, out, matching)
     draw_training(run / "log.jsonl", out / "training.png", scores)
     draw_fig2(run / "angles.npz", out / "fig2.png", config.loss_setting("margin"))
     draw_patches(sources.test[0], out / "patches.png")
@@ -64,8 +64,8 @@ def main(arguments: Arguments) -> None:
     print_aside(f"Figures: {out}/matches.png, training.png, fig2.png, patches.png. {seconds:.0f} s in all.")
 
 
-def match_motorcycle(out: Path) -> None:
-    """Match two photos of a motorcycle with known disparity: a table, and a figure of the matches."""
+def match_motorcycle(out: Path) -> Section:
+    """Match two photos of a motorcycle with known disparity: a table, which is printed and returned, and two figures."""
     from sdgmnet.benchmarks import stereo
     from sdgmnet.features.draw import draw_matches
 
@@ -73,10 +73,13 @@ def match_motorcycle(out: Path) -> None:
     descriptors = [load_descriptor(text) for text in ("SIFT=sift", "RootSIFT=rootsift", f"SDGMNet={ALIAS}")]
     with progress_bars() as on_progress:
         scores = [stereo.score(one, pair) for one in track(descriptors, "matching a stereo pair", on_progress)]
-    print_table(*stereo.table(scores), title=f"Matches of a stereo pair, correct within {stereo.NEAR:g} pixels")
+    heading = f"Matches of a stereo pair, correct within {stereo.NEAR:g} pixels"
+    section = Section(heading, "", *stereo.table(scores))
+    print_sections([section])
     for one, name in ((scores[0], "matches_sift.png"), (scores[-1], "matches.png")):
         title = f"{one.label}: {int(one.correct.sum())} of {len(one.correct)} matches are correct"
         draw_matches((pair.left, pair.right), one.xy, one.correct, out / name, title)
+    return section
 
 
 def remove_earlier_run(run: Path) -> None:
@@ -87,8 +90,11 @@ def remove_earlier_run(run: Path) -> None:
         raise InputError(f"{run} exists and is not the run of a demo: choose another -o.")
 
 
-def evaluate(config: TrainConfig, run: Path, sources: Sources, out: Path) -> dict[str, float]:
-    """FPR@95 of the encoder before and after training, of SIFT and of RootSIFT; returns those of the latter two."""
+def evaluate(config: TrainConfig, run: Path, sources: Sources, out: Path, matching: Section) -> dict[str, float]:
+    """FPR@95 of the encoder before and after training, of SIFT and of RootSIFT; returns those of the latter two.
+
+    results.json and table.md are written, the latter with the table of the matching.
+    """
     import torch
 
     from sdgmnet.benchmarks import phototour
@@ -112,5 +118,7 @@ def evaluate(config: TrainConfig, run: Path, sources: Sources, out: Path) -> dic
     header, rows = phototour.table(lines)
     columns = (0, 2)  # label and score: there is one test set
     shown = [header[i] for i in columns], [[row[i] for i in columns] for row in rows]
-    deliver(results, [Section("FPR@95, lower is better", "", *shown)], out, as_json=False)
+    section = Section("FPR@95, lower is better", "", *shown)
+    print_sections([section])
+    write_results(results, [matching, section], out)
     return {line.label: line.rows[0].fpr95 or 0.0 for line in lines[1:3]}

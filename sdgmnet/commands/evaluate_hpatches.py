@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from sdgmnet.data.hpatches.files import choose_sequences
 from sdgmnet.data.hpatches.tasks import PAIRS
-from sdgmnet.descriptors import COMPARED, descriptor_fingerprint, load_descriptors
+from sdgmnet.descriptors import COMPARED, descriptor_fingerprint, load_descriptors, require_descriptors
 from sdgmnet.options import Flag, Option, OptionalOut, Positional
 from sdgmnet.report import Section, deliver, print_aside, progress_bars, write_page
 
@@ -42,6 +43,8 @@ class Arguments:
 
 
 def main(arguments: Arguments) -> None:
+    require_descriptors(arguments.descriptors)
+    choose_sequences(arguments.root, arguments.split)
     descriptors = load_descriptors(arguments.descriptors)
     from sdgmnet.benchmarks import hpatches
     from sdgmnet.plots import draw_fig4

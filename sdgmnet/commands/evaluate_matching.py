@@ -8,7 +8,7 @@ from sdgmnet.benchmarks import matching
 from sdgmnet.benchmarks.matching import Results, by_kind
 from sdgmnet.benchmarks.matching_measures import SAMPLE_THRESHOLDS, SAMPLES, SHOWN, mean_accuracy
 from sdgmnet.data.sequences import ImageSequence
-from sdgmnet.descriptors import COMPARED, load_descriptors
+from sdgmnet.descriptors import COMPARED, load_descriptors, require_descriptors
 from sdgmnet.errors import InputError
 from sdgmnet.options import Flag, Option, OptionalOut, Positional
 from sdgmnet.report import Section, deliver, print_aside, progress_bars, write_page
@@ -39,7 +39,8 @@ class Arguments:
     many are within 1, 3 and 5 pixels of their true location. The figure shows the hardest pair of each sequence.
 
     Mean matching accuracy (MMA). The share of mutual nearest neighbours within 1 to 10 pixels, separately for sequences whose
-    names start with i_ (illumination) and v_ (viewpoint).
+    names start with i_ (illumination) and v_ (viewpoint). And their correct matches per keypoint in the shared region (M.S. in
+    papers), which is lower than the matching score, because it also counts keypoints that the other image does not have.
 
     Homographies, estimated from these matches: the share of pairs whose mean error at the corners of image 1 is at most 1, 3
     and 5 pixels.
@@ -55,7 +56,7 @@ class Arguments:
     keypoints: int = matching.KEYPOINTS
     """Maximum number of keypoints per image, strongest first. Fig. 5 always uses all, as the paper does."""
     near: float = matching.NEAR
-    """Maximum error of a correct match in pixels, for the matching score."""
+    """Maximum error of a correct match in pixels, for the matching score and for correct matches per keypoint."""
     compact: Flag = False
     """Also evaluate uint8 descriptors, and PCA to 64 dimensions, uint8. The PCA is fitted to the embedded demo images."""
     out: OptionalOut = None
@@ -65,16 +66,17 @@ class Arguments:
 
 
 def main(arguments: Arguments) -> None:
-    descriptors = load_descriptors(arguments.descriptors)
-    for one in descriptors:
-        if one.csv_folder is not None:
-            raise InputError(f"{one.csv_folder} holds descriptors of HPatches strips: use sdgmnet evaluate hpatches.")
+    require_descriptors(arguments.descriptors)
     keypoints, near = arguments.keypoints, arguments.near
     if keypoints < 1 or not 0 < near < float("inf"):
         raise InputError("--keypoints must be at least 1 and --near a positive number.")
     sequences, left_out = matching.read_sequences(arguments.root, arguments.sequences)
     if not sequences:
         raise InputError(f"no sequence can be read. {' '.join(left_out)}")
+    descriptors = load_descriptors(arguments.descriptors)
+    for one in descriptors:
+        if one.csv_folder is not None:
+            raise InputError(f"{one.csv_folder} holds descriptors of HPatches strips: use sdgmnet evaluate hpatches.")
     with progress_bars() as on_progress:
         results, errors = matching.compare(
             descriptors,

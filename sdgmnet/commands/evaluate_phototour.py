@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from sdgmnet.data.sources import accepted, open_tests
-from sdgmnet.descriptors import COMPARED, load_descriptors
+from sdgmnet.data.sources import accepted, open_tests, require_sources
+from sdgmnet.descriptors import COMPARED, load_descriptors, require_descriptors
 from sdgmnet.options import Flag, Option, OptionalOut, Positional
-from sdgmnet.report import deliver, progress_bars
+from sdgmnet.report import deliver, print_aside, progress_bars
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Arguments:
 
         sdgmnet evaluate phototour sift rootsift mine=runs/liberty --data ubc -o results
 
-    A descriptor is not tested on a set that it was trained on. Give several trainings of one method
-    the same label, and the table has a row with their mean.
+    A descriptor is not tested on a set that it was trained on. Test pairs are drawn for sets that have none. Give several
+    trainings of one method the same label, and the table has a row with their mean.
     """
 
     descriptors: Annotated[Positional[tuple[str, ...]], Option(metavar="DESCRIPTOR", help=COMPARED)]
@@ -32,12 +32,16 @@ class Arguments:
 
 
 def main(arguments: Arguments) -> None:
+    require_descriptors(arguments.descriptors)
+    require_sources(arguments.data)
     descriptors = load_descriptors(arguments.descriptors, unique_labels=False)
     from sdgmnet.benchmarks import phototour
     from sdgmnet.plots import draw_fpr
 
     with progress_bars() as on_progress:
-        tests = open_tests(arguments.data, on_progress)
+        tests, remarks = open_tests(arguments.data, on_progress)
+        for remark in remarks:
+            print_aside(remark)
         lines = phototour.compare(descriptors, tests, arguments.convention, on_progress)
     results = phototour.content(lines, arguments.convention)
     deliver(results, [phototour.section(lines)], arguments.out, arguments.json)

@@ -68,18 +68,18 @@ class Arguments:
 
 
 def main(arguments: Arguments) -> None:
-    from sdgmnet.benchmarks.reconstruction import BenchmarkOptions, parse_entries, run, table, title
-    from sdgmnet.engine import use_threads
-    from sdgmnet.plots import draw_reconstruction
-
     require_options(arguments, dense_size=64, threads=1, keypoints=1)
     require_pycolmap()
     if arguments.out.exists() and not arguments.out.is_dir():
         raise InputError(f"{arguments.out} is a file: give the name of a folder.")
-    entries = parse_entries(arguments.descriptors)
     sets = read_photo_sets(arguments.root, without=[arguments.out], names=arguments.sets)
     for photos in sets:
         require_apart(arguments.out / photos.name, photos.images)
+    from sdgmnet.benchmarks.reconstruction import BenchmarkOptions, parse_entries, run, table, title
+    from sdgmnet.engine import use_threads
+    from sdgmnet.plots import draw_reconstruction
+
+    entries = parse_entries(arguments.descriptors)
     options = BenchmarkOptions(**{name: getattr(arguments, name) for name in BenchmarkOptions.__dataclass_fields__})
     use_threads(arguments.threads)
     with progress_bars() as on_progress:

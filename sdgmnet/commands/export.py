@@ -1,10 +1,21 @@
 """`sdgmnet export ...`."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from sdgmnet.errors import InputError
 from sdgmnet.options import Out, Positional
+from sdgmnet.pretrained import find_weights, require_weights
 from sdgmnet.report import progress_bars
+
+WITHOUT_WEIGHTS = {"sift": "SIFT", "rootsift": "RootSIFT"}
+
+
+def require_exportable(source: str) -> None:
+    """InputError if a source has no weights, or does not exist."""
+    if source in WITHOUT_WEIGHTS and not Path(source).is_dir():
+        raise InputError(f"{WITHOUT_WEIGHTS[source]} has no weights to export: name shipped weights, a file or a run.")
+    require_weights(find_weights(source))
 
 
 @dataclass(frozen=True)
@@ -30,11 +41,13 @@ def onnx(arguments: OnnxArguments) -> None:
         raise InputError(f"{arguments.out} is a folder: give a file name, as in -o model.onnx.")
     if arguments.out.suffix.lower() != ".onnx":
         raise InputError(f"{arguments.out}: the model is written to an ONNX file: -o {arguments.out.stem}.onnx.")
+    require_exportable(arguments.weights)
     from sdgmnet.encoders import load_encoder
     from sdgmnet.export import export_onnx
 
     encoder, card = load_encoder(arguments.weights)
-    with progress_bars():
+    with progress_bars() as on_progress:
+        on_progress("exporting ONNX", 0, 0)
         export_onnx(encoder, arguments.out, card)
     print(f"Written to {arguments.out}.")
 
@@ -63,18 +76,19 @@ class WeightsArguments:
 
 
 def weights(arguments: WeightsArguments) -> None:
-    from sdgmnet.encoders import load_encoder, save_encoder
-    from sdgmnet.export import halved
-    from sdgmnet.pretrained import find_weights
-
+    require_exportable(arguments.weights)
     out = arguments.out
     if out.exists() and out.resolve() == find_weights(arguments.weights).resolve():
         raise InputError(f"{out} is the file to export: choose another -o.")
     if out.is_dir() and (out / "log.jsonl").exists():
         raise InputError(f"{out} is the folder of a training run: choose another -o.")
+    from sdgmnet.encoders import load_encoder, save_encoder
+    from sdgmnet.export import halved
+
     encoder, card = load_encoder(arguments.weights)
     if not arguments.full:
-        with progress_bars():
+        with progress_bars() as on_progress:
+            on_progress("comparing half and single precision", 0, 0)
             encoder = halved(encoder)
     if arguments.note is not None:
         card = {**card, "note": arguments.note}

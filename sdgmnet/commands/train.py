@@ -1,15 +1,20 @@
 """`sdgmnet train`."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 from sdgmnet.errors import InputError
 from sdgmnet.options import Flag, Option, Out
 from sdgmnet.registry import own_file, parse_options
-from sdgmnet.report import STDERR
+from sdgmnet.report import STDERR, print_aside
 from sdgmnet.training.config import TrainConfig, format_options
+from sdgmnet.training.folder import is_finished, require_inputs
 from sdgmnet.training.recipes import RECIPES, Preset, settings_of
+
+LOADING = "Loading torch and the data ..."
 
 
 @dataclass(frozen=True)
@@ -73,18 +78,32 @@ class TrainArguments:
 
 
 def main(arguments: TrainArguments) -> None:
+    config, out = arguments.config, arguments.out
+    finished = False
+    if os.environ.get("WORLD_SIZE", "1") == "1":  # several ranks check together, once they have found each other
+        require_inputs(config, out, resume=arguments.resume)
+        finished = arguments.resume and is_finished(out, config)
+        print_aside(
+            f"{out} is finished ({config.iterations} of {config.iterations} iterations)." if finished else LOADING
+        )
+    if finished and (out / "training.png").exists():
+        return
     from sdgmnet.distributed import is_rank_zero_process
-    from sdgmnet.plots import draw_fig2, draw_training
     from sdgmnet.training.fit import train
 
-    config = arguments.config
-    train(config, arguments.out, resume=arguments.resume, console=STDERR)
-    if not is_rank_zero_process():
-        return
-    draw_training(arguments.out / "log.jsonl", arguments.out / "training.png")
+    if not finished:
+        train(config, out, resume=arguments.resume, console=STDERR)
+    if is_rank_zero_process():
+        draw(config, out)
+
+
+def draw(config: TrainConfig, out: Path) -> None:
+    from sdgmnet.plots import draw_fig2, draw_training
+
     if config.loss == "sdgm":
         settings = (config.loss_setting(name) for name in ("margin", "self_weight", "coupled_weight"))
-        draw_fig2(arguments.out / "angles.npz", arguments.out / "fig2.png", *settings)
+        draw_fig2(out / "angles.npz", out / "fig2.png", *settings)
+    draw_training(out / "log.jsonl", out / "training.png")
 
 
 def _recipe(given: Mapping[str, Any]) -> TrainConfig:

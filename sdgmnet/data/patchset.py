@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sdgmnet.errors import InputError
+from sdgmnet.errors import InputError, suggestion
 from sdgmnet.registry import WINDOW, is_window
 from sdgmnet.storage import is_plain_name, new_file, new_folder, read_json, reason_of, require_regular_file, write_json
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 PATCH_SIDE = 64
 FORMAT = "sdgmnet-patchset-1"
+MAKE_ONE = "make PatchSets with sdgmnet data photos or sdgmnet data views."
 OPTIONAL_ARRAYS = ("test_pairs", "conflicts", "observations")
 OBSERVATION_COLUMNS = {
     "image": "i4",  # index in the origin's list of images
@@ -37,7 +38,7 @@ OBSERVATION_COLUMNS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PatchSet:
     """Patches of one scene and the 3-D point each of them shows.
 
@@ -57,6 +58,9 @@ class PatchSet:
 
     def __len__(self) -> int:
         return len(self.patches)
+
+    def __repr__(self) -> str:
+        return f"PatchSet({self.name!r}, {len(self)} patches of {len(np.unique(self.point_id))} points)"
 
     @property
     def window(self) -> float:
@@ -224,10 +228,19 @@ def patchset_folders(folder: Path) -> list[Path]:
     """The folder itself if it is a PatchSet, otherwise the PatchSets in it."""
     if is_patchset(folder):
         return [folder]
-    found = sorted(child for child in folder.iterdir() if is_patchset(child)) if folder.is_dir() else []
+    if not folder.is_dir():
+        problem = "is a file" if folder.exists() else "does not exist"
+        beside = [one.name for one in _patchsets_in(folder.parent)] if folder.parent.is_dir() else []
+        advice = f"{folder.parent} has {', '.join(beside)}{suggestion(folder.name, beside)}" if beside else MAKE_ONE
+        raise InputError(f"{folder} {problem}: {advice}")
+    found = _patchsets_in(folder)
     if not found:
-        raise InputError(f"{folder} is not a PatchSet and contains none: make one with sdgmnet data photos.")
+        raise InputError(f"{folder} is not a PatchSet and contains none: {MAKE_ONE}")
     return found
+
+
+def _patchsets_in(folder: Path) -> list[Path]:
+    return sorted(child for child in folder.iterdir() if is_patchset(child))
 
 
 def map_array(path: Path) -> np.ndarray:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from sdgmnet.loss.checks import require, require_progress
+from sdgmnet.loss.checks import require, require_numbers, require_progress
 from sdgmnet.loss.mining import nearest_distances
 from sdgmnet.loss.statistics import Float64State
 
@@ -30,6 +30,7 @@ class CDFLoss(Float64State):
 
     def __init__(self, bins: int = 512, histogram_decay: float = 0.99) -> None:
         super().__init__()
+        require_numbers(self, bins=bins, histogram_decay=histogram_decay)
         require(self, bins >= 2, "bins must be at least 2", bins)
         require(self, 0 <= histogram_decay < 1, "histogram_decay must lie in [0, 1)", histogram_decay)
         self.bins, self.histogram_decay = bins, histogram_decay

@@ -1,5 +1,6 @@
 """What losses require of their inputs and options; InputError otherwise."""
 
+from numbers import Real
 from typing import Literal, Protocol
 
 import torch
@@ -23,6 +24,13 @@ def require(loss: nn.Module, holds: bool, rule: str, value: object) -> None:
     """Check an option of a loss: `rule` is how it must be."""
     if not holds:
         raise InputError(f"{type(loss).__name__}: {rule}, not {value!r}.")
+
+
+def require_numbers(loss: nn.Module, **options: object) -> None:
+    """Check that options of a loss are numbers, before they are compared with their bounds."""
+    for name, value in options.items():
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        require(loss, is_number, f"{name} must be a number", value)
 
 
 def require_progress(progress: float) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from sdgmnet.loss.checks import require, require_progress
+from sdgmnet.loss.checks import require, require_numbers, require_progress
 from sdgmnet.loss.mining import hardest_in_batch, mine, nearest_distances
 
 
@@ -33,6 +33,7 @@ class HardNetLoss(nn.Module):
         self, margin: float = 1.0, min_negative_angle: float = 0.6, mean_over: Literal["active", "all"] = "active"
     ) -> None:
         super().__init__()
+        require_numbers(self, margin=margin, min_negative_angle=min_negative_angle)
         require(self, mean_over in ("active", "all"), "mean_over must be active or all", mean_over)
         radians = 0 <= min_negative_angle < math.pi
         require(self, radians, "min_negative_angle must lie in [0, pi) radians", min_negative_angle)
@@ -64,6 +65,7 @@ class HardNetOriginalLoss(nn.Module):
 
     def __init__(self, margin: float = 1.0) -> None:
         super().__init__()
+        require_numbers(self, margin=margin)
         self.margin = margin
 
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from sdgmnet.loss.checks import Encoded, Reduction, require, require_encoded, require_progress
+from sdgmnet.loss.checks import Encoded, Reduction, require, require_encoded, require_numbers, require_progress
 from sdgmnet.loss.mining import nearest_distances
 
 
@@ -40,6 +40,7 @@ class HyNetLoss(nn.Module):
         normalised: bool = False,
     ) -> None:
         super().__init__()
+        require_numbers(self, margin=margin, alpha=alpha, regularisation=regularisation)
         require(self, reduction in ("sum", "mean"), "reduction must be sum or mean", reduction)
         require(self, isinstance(normalised, bool), "normalised must be true or false", normalised)
         require(self, alpha >= 0, "alpha must be at least 0", alpha)

@@ -6,7 +6,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sdgmnet.loss.checks import Encoded, Reduction, require, require_encoded, require_pairs, require_progress
+from sdgmnet.loss.checks import (
+    Encoded,
+    Reduction,
+    require,
+    require_encoded,
+    require_numbers,
+    require_pairs,
+    require_progress,
+)
 from sdgmnet.loss.mining import at_least_float32
 
 
@@ -33,6 +41,7 @@ class L2NetLoss(nn.Module):
 
     def __init__(self, reduction: Reduction = "sum", scale: float = 1.0) -> None:
         super().__init__()
+        require_numbers(self, scale=scale)
         require(self, reduction in ("sum", "mean"), "reduction must be sum or mean", reduction)
         require(self, 0 < scale < math.inf, "scale must be positive", scale)
         self.reduction, self.scale = reduction, scale

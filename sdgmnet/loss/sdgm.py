@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sdgmnet.distributed import Group, across_ranks, gather_labelled
-from sdgmnet.loss.checks import require, require_progress
+from sdgmnet.loss.checks import require, require_numbers, require_progress
 from sdgmnet.loss.mining import COINCIDING, Triplets, hardest_by_label, hardest_in_batch, mine
 from sdgmnet.loss.statistics import RunningStatistics, batch_moments
 from sdgmnet.loss.weights import COUPLED_WEIGHTS, SELF_WEIGHTS, coupled_weight
@@ -90,6 +90,7 @@ class SDGMLoss(nn.Module):
     ) -> None:
         super().__init__()
         require_modulation(self, alpha, decay, warmup, initial_power, min_negative_angle)
+        require_numbers(self, margin=margin, threshold_start=threshold_start)
         require(self, 0 <= margin < 1, "margin must lie in [0, 1)", margin)
         require(self, 0 <= threshold_start <= 1, "threshold_start must lie in [0, 1]", threshold_start)
         for name, value, known in (
@@ -179,6 +180,9 @@ def require_modulation(
     loss: nn.Module, alpha: float, decay: float, warmup: float, initial_power: float | None, min_negative_angle: float
 ) -> None:
     """Check the options of every loss with running powers."""
+    require_numbers(loss, alpha=alpha, decay=decay, warmup=warmup, min_negative_angle=min_negative_angle)
+    if initial_power is not None:
+        require_numbers(loss, initial_power=initial_power)
     require(loss, 0 < alpha < math.inf, "alpha must be positive", alpha)
     require(loss, 0 <= decay < 1, "decay must lie in [0, 1)", decay)
     require(loss, 0 <= warmup <= 1, "warmup must be a share of training in [0, 1]", warmup)

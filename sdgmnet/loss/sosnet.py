@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from sdgmnet.loss.checks import require, require_progress
+from sdgmnet.loss.checks import require, require_numbers, require_progress
 from sdgmnet.loss.mining import at_least_float32, block_rows, nearest_distances
 from sdgmnet.sphere import l2_distance
 
@@ -28,6 +28,7 @@ class SOSNetLoss(nn.Module):
 
     def __init__(self, margin: float = 1.0, neighbours: int = 8, second_order: float = 1.0) -> None:
         super().__init__()
+        require_numbers(self, margin=margin, neighbours=neighbours, second_order=second_order)
         require(self, neighbours >= 1, "neighbours must be at least 1", neighbours)
         require(self, second_order >= 0, "second_order must be at least 0", second_order)
         self.margin, self.neighbours, self.second_order = margin, neighbours, second_order

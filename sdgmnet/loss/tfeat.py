@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from sdgmnet.loss.checks import require_pairs, require_progress
+from sdgmnet.loss.checks import require_numbers, require_pairs, require_progress
 
 
 class TFeatLoss(nn.Module):
@@ -22,6 +22,7 @@ class TFeatLoss(nn.Module):
 
     def __init__(self, margin: float = 2.0) -> None:
         super().__init__()
+        require_numbers(self, margin=margin)
         self.margin = margin
 
     def forward(self, anchor: Tensor, positive: Tensor, *, progress: float = 1.0) -> Tensor:

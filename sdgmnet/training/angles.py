@@ -26,6 +26,7 @@ from sdgmnet.training.step import draw_batch, encode_sides
 
 BATCHES = 8
 FEW = 0.1  # share of triplets
+ENOUGH_TO_LEARN = 100  # iterations: with right labels, most points are then nearer to themselves than to others
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +66,7 @@ class Angles:
             "active_share": self.active_share(config.sdgm_setting("margin")),
         }
 
-    def concern(self, batch_size: int) -> str | None:
+    def concern(self, batch_size: int, iterations: int) -> str | None:
         """A warning if the data has little to learn from, which training does not notice otherwise."""
         admitted = len(self.theta_pos) / (BATCHES * batch_size)
         if admitted < FEW:
@@ -74,7 +75,7 @@ class Angles:
                 "all patches alike? Little can be learned from them."
             )
         confused = float((self.theta_pos >= self.theta_neg).mean())
-        if confused > 0.5:
+        if confused > 0.5 and iterations >= ENOUGH_TO_LEARN:
             return (
                 f"for {confused:.0%} of the points, a patch of another point is nearer than their own: the descriptor hardly "
                 "distinguishes points. Are the labels right? Does training need more iterations?"

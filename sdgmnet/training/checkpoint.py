@@ -13,6 +13,7 @@ from sdgmnet.data.patchset import PatchSet, batch_groups, scene_of
 from sdgmnet.data.sources import Sources
 from sdgmnet.errors import InputError
 from sdgmnet.storage import new_file, reason_of, require_bounded_zip, require_regular_file
+from sdgmnet.training.folder import checkpoints
 
 KEPT = 2
 
@@ -27,11 +28,6 @@ def save_checkpoint(folder: Path, step: int, content: dict[str, Any]) -> Path:
     for old in checkpoints(folder)[:-KEPT]:
         old.unlink()
     return path
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """Oldest first."""
-    return sorted(folder.glob("checkpoint-*.pt"))
 
 
 def load_checkpoint(folder: Path) -> tuple[dict[str, Any], list[str]]:

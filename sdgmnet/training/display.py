@@ -1,6 +1,7 @@
 """The progress of a run: a bar in a terminal, a line per evaluation, TensorBoard on request."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -8,10 +9,10 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from sdgmnet.data.patchset import some_pairs
+from sdgmnet.data.patchset import PatchSet, some_pairs
 from sdgmnet.data.sources import Sources
 from sdgmnet.errors import InputError
-from sdgmnet.report import WIDE, ProgressLines, counting_bar
+from sdgmnet.report import FIRST_LINE, WIDE, ProgressLines, counting_bar
 from sdgmnet.training.config import TrainConfig
 
 
@@ -21,6 +22,7 @@ class Display:
         self.rate, self.ready = 0.0, time.monotonic()
         self.bar, self.lines = counting_bar(console), ProgressLines()
         self.task = self.bar.add_task("training", total=config.iterations, completed=step, news="")
+        self.evaluation_began = self.evaluation_seconds = 0.0
         self.writer = _tensorboard(out, step) if config.tensorboard else None
 
     def __enter__(self) -> "Display":
@@ -31,7 +33,8 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.bar.stop()
+        if self.console.is_terminal:  # otherwise it was not started, and stopping would print an empty line
+            self.bar.stop()
         if self.writer is not None:
             self.writer.close()
 
@@ -43,6 +46,8 @@ class Display:
             f"{self.config.iterations} iterations of {self.config.batch_size} pairs, {device}, "
             f"{torch.get_num_threads()} threads, {self.config.engine}{f', {ranks} ranks' if ranks > 1 else ''}."
         )
+        for remark in sources.remarks:
+            self.console.print(remark, markup=False)
         for scene, count in left_out.items():
             self.console.print(
                 f"{scene}: {count} of its parts (images, models) have too few points for their share of a batch and are not "
@@ -71,7 +76,24 @@ class Display:
             for name, value in line.items():
                 self.writer.add_scalar(f"train/{name}", value, step)
 
+    def evaluating(self, step: int, tests: Sequence[PatchSet]) -> None:
+        """The time left of training does not include evaluations: the first, the last and slow ones are announced."""
+        self.bar.update(self.task, description="evaluating")
+        self.evaluation_began = time.monotonic()
+        at_an_end = step in (0, self.config.iterations)
+        if not self.console.is_terminal and (at_an_end or self.evaluation_seconds > FIRST_LINE):
+            pairs = sum(len(some_pairs(one, self.config.most_evaluation_pairs)) for one in tests)
+            self.console.print(f"step {step}: evaluating on {pairs} pairs ...")
+
+    def measuring(self) -> None:
+        """After the last step."""
+        self.bar.update(self.task, description="measuring angles")
+        if not self.console.is_terminal:
+            self.console.print("Measuring the angles of the trained descriptors ...")
+
     def evaluated(self, step: int, scores: dict[str, float]) -> None:
+        self.bar.update(self.task, description="training")
+        self.evaluation_seconds = time.monotonic() - self.evaluation_began
         parts = [f"{name} {100 * score:.2f} %" for name, score in scores.items() if name != "mean" or len(scores) > 2]
         rate = f", {self.rate:.0f} pairs/s" if self.rate else ""
         self.console.print(f"step {step:>{len(str(self.config.iterations))}}: FPR@95 {', '.join(parts)}{rate}")

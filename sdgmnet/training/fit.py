@@ -22,9 +22,10 @@ from sdgmnet.registry import own_file
 from sdgmnet.report import progress_bars
 from sdgmnet.storage import only_worker, read_json, reason_of, write_json
 from sdgmnet.training.angles import measure_angles
-from sdgmnet.training.checkpoint import checkpoints, fingerprints, load_checkpoint, ranks_of, save_checkpoint
+from sdgmnet.training.checkpoint import fingerprints, load_checkpoint, ranks_of, save_checkpoint
 from sdgmnet.training.config import FREE_ON_RESUME, TrainConfig, differences
 from sdgmnet.training.display import Display
+from sdgmnet.training.folder import absolute_loss, option_of, require_new_folder, require_unchanged
 from sdgmnet.training.log import RunLog
 from sdgmnet.training.run import (
     Diverged,
@@ -86,8 +87,7 @@ def resolve_config(
 ) -> TrainConfig:
     """The configuration with everything that machine and working folder decide. A resumed run keeps its own."""
     world.on_rank_zero(world.rows, config.batch_size)
-    if (own := own_file(config.loss)) is not None:  # found again from any folder
-        config = replace(config, loss=f"{own[0].resolve()}:{own[1]}")
+    config = absolute_loss(config)
     if not resume or was_restarted():  # torchrun restarts a run with the options that began it
         data = tuple(name if name == "demo" else str(Path(name).resolve()) for name in config.data)
         config = world.on_all_ranks(resolve_hardware, replace(config, data=data), device)
@@ -170,6 +170,7 @@ def finish(run: Run, sources: Sources, scores: dict[str, float], out: Path, disp
         save_encoder(run.encoder, out / "last.safetensors", card(run, scores))
         if not sources.test:  # without an evaluation, the last weights are the best
             save_encoder(run.encoder, out / "best.safetensors", card(run, scores))
+    display.measuring()
     angles = measure_angles(run.encoder, run.sampler, run.loss, config, run.world)
     results = {
         "iterations": config.iterations,
@@ -178,7 +179,7 @@ def finish(run: Run, sources: Sources, scores: dict[str, float], out: Path, disp
         "fpr95_last": scores,
         "evaluation_pairs": {one.name: len(some_pairs(one, config.most_evaluation_pairs)) for one in sources.test},
         "end_of_training": {**angles.summary(config), **running_of(run.loss)},
-        "concern": angles.concern(config.batch_size),
+        "concern": angles.concern(config.batch_size, config.iterations),
     }
     if is_writer:
         angles.save(out / "angles.npz")
@@ -190,32 +191,20 @@ def finish(run: Run, sources: Sources, scores: dict[str, float], out: Path, disp
 # Of resolve_config
 
 
-def require_new_folder(out: Path) -> None:
-    """A run that was killed before its configuration was written has made no step: it may be started again."""
-    if (out / "config.json").exists():
-        raise InputError(f"{out} already holds a run: add --resume to continue it, or choose another -o.")
-    if any(not path.stem.endswith("-000000000") for path in checkpoints(out / "checkpoints")):
-        raise InputError(f"{out} already holds a run, but without its config.json: choose another -o.")
-
-
 def require_saved_config(given: TrainConfig, out: Path, console: Console, ranks: int) -> None:
     """Print how the given configuration differs from the saved one; InputError if that would change bits."""
     path = out / "config.json"
     if not path.exists():
         raise InputError(f"{out} has no run to resume (no config.json): check -o, or start a new run without --resume.")
-    changed = differences(TrainConfig.load(path), given)
-    for name, (before, after) in changed.items():
-        console.print(f"--{name.replace('_', '-')}: saved {before}, given {after}")
-    free = set(FREE_ON_RESUME)
+    saved, free = TrainConfig.load(path), set(FREE_ON_RESUME)
+    changed = differences(saved, given)
     if "threads" in changed:
         state, _ = load_checkpoint(out / "checkpoints")
         if ranks_of(state) != ranks or state.get("threads") == given.threads:
             free.add("threads")  # another number of ranks changes bits anyway
-    if fixed := [name for name in changed if name not in free]:
-        raise InputError(
-            f"a resumed run keeps its configuration, but {', '.join(fixed)} differ from {path}: leave them out, "
-            f"or start a new run with --init {out}."
-        )
+    require_unchanged(saved, given, out, free)
+    for name, (before, after) in changed.items():
+        console.print(f"{option_of(name)}: saved {before}, given {after}")
 
 
 def _quiet(config: TrainConfig) -> TrainConfig:
@@ -255,6 +244,7 @@ def evaluate_and_keep_best(
     run: Run, tests: Sequence[PatchSet], out: Path, log: RunLog, display: Display
 ) -> dict[str, float]:
     run.check_finite()
+    display.evaluating(run.step, tests)
     scores = evaluate(run, tests)
     log.write("evaluation", run.step, fpr95=scores)
     display.evaluated(run.step, scores)

@@ -308,7 +308,7 @@ def test_threads_stay_where_ranks_stay(blobs: PatchSet, tmp_path: Path) -> None:
     config = TrainConfig(data=(str(tmp_path / "blobs"),), iterations=1, batch_size=4, threads=1)
     train(config, tmp_path / "run", console=QUIET)
     saved = TrainConfig.load(tmp_path / "run/config.json")
-    with pytest.raises(InputError, match="threads differ"):
+    with pytest.raises(InputError, match="--threads is 1, not 2; leave it out"):
         train(replace(saved, threads=2), tmp_path / "run", resume=True, console=QUIET)
     assert world_of("world") is ALONE
 

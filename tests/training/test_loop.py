@@ -219,7 +219,7 @@ def test_resume_refuses_another_configuration_or_other_data(
     saved = TrainConfig.load(tmp_path / "run/config.json")
     with pytest.raises(InputError, match="already holds a run"):
         train(config, tmp_path / "run", console=QUIET)
-    with pytest.raises(InputError, match="learning_rate"):
+    with pytest.raises(InputError, match="--learning-rate is .*, not 0.3; leave it out"):
         train(replace(saved, learning_rate=0.3), tmp_path / "run", resume=True, console=QUIET)
     patches = np.lib.format.open_memmap(Path(config.data[0]) / "patches.npy", mode="r+")
     patches[0] = 255 - patches[0]
@@ -350,8 +350,9 @@ def test_a_checkpoint_that_does_not_fit_the_run_is_refused(config: TrainConfig, 
 
 def test_what_one_should_know_before_using_the_weights() -> None:
     triplets, moments = np.full(8 * 16, 0.5), np.ones((3, 2))
-    assert Angles(triplets, triplets + 0.2, moments).concern(16) is None
-    assert Angles(triplets[:13], triplets[:13] + 0.2, moments).concern(16) is None
-    assert "91% of the points" in str(Angles(triplets[:12], triplets[:12] + 0.2, moments).concern(16))
-    assert "100% of the points" in str(Angles(triplets[:0], triplets[:0], moments).concern(16))
-    assert "100% of the points, a patch of another" in str(Angles(triplets, triplets, moments).concern(16))
+    assert Angles(triplets, triplets + 0.2, moments).concern(16, 100) is None
+    assert Angles(triplets[:13], triplets[:13] + 0.2, moments).concern(16, 100) is None
+    assert "91% of the points" in str(Angles(triplets[:12], triplets[:12] + 0.2, moments).concern(16, 100))
+    assert "100% of the points" in str(Angles(triplets[:0], triplets[:0], moments).concern(16, 100))
+    assert "100% of the points, a patch of another" in str(Angles(triplets, triplets, moments).concern(16, 100))
+    assert Angles(triplets, triplets, moments).concern(16, 2) is None  # nothing can be learned in two iterations

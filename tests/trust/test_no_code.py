@@ -110,6 +110,7 @@ def test_resuming_from_a_malicious_checkpoint(
     blob_patches(points=8, views=2, seed=1).save(tmp_path / "set")
     words = ["train", "--data", str(tmp_path / "set"), "--iterations", "1", "--batch-size", "4", "--engine", "eager"]
     assert main([*words, "-o", str(tmp_path / "run")]) == 0
+    (tmp_path / "run/results.json").unlink()  # as if the run had not finished
     for path in (tmp_path / "run/checkpoints").glob("*.pt"):
         write(path, tmp_path / "mark")
     assert main(["train", "-o", str(tmp_path / "run"), "--resume"]) == 2
@@ -127,6 +128,7 @@ def test_a_resumed_run_does_not_run_a_file_that_only_its_configuration_names(
     words = ["train", "--data", str(tmp_path / "set"), "--iterations", "1", "--batch-size", "4", "--engine", "eager"]
     assert main([*words, "-o", str(tmp_path / "run"), "--loss", f"{loss}:Mine"]) == 0
     loss.write_text(f"import os\nos.mkdir({str(tmp_path / 'mark')!r})\n")
+    (tmp_path / "run/results.json").unlink()  # as if the run had not finished
     capsys.readouterr()
     assert main(["train", "-o", str(tmp_path / "run"), "--resume"]) == 2
     assert f"--loss {loss}:Mine" in capsys.readouterr().err

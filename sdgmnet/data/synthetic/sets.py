@@ -132,8 +132,11 @@ def make_view_set(
             table.end_piece(int(seen.point.max(initial=-1)) + 1, seen.ambiguous)
             images.append(plain_name(photo))
         if not writer.count:
-            reasons = "; ".join(f"{photo} {reason}" for photo, reason in broken) or "they have no texture"
-            raise InputError(f"no keypoint was found again in any view of its photos ({reasons}).")
+            reasons = "; ".join(f"{photo} {reason}" for photo, reason in broken)
+            if not images:
+                raise InputError(f"no photo could be read ({reasons}).")
+            also = f"; {len(broken)} of {len(scene.photos)} could not be read ({reasons})" if broken else ""
+            raise InputError(f"no keypoint was found again in any view of its photos: they have no texture{also}.")
         writer.origin |= {"images": images, "broken": [list(one) for one in broken]}
         writer.finish(**table.arrays())
     return PatchSet.open(target), broken
