@@ -19,7 +19,16 @@ import numpy as np
 import pytest
 
 from sdgmnet.errors import InputError
-from sdgmnet.report import Section, deliver, print_aside, progress_bars, progress_line, track, write_page
+from sdgmnet.report import (
+    Section,
+    deliver,
+    print_aside,
+    print_table,
+    progress_bars,
+    progress_line,
+    track,
+    write_page,
+)
 
 PURPLE = (255, 0, 160)  # blue, green, red
 
@@ -186,3 +195,8 @@ def on_terminal(command: list[str], columns: int) -> str:
     assert child.wait() == 0
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", output.decode())
     return text.replace("\r", "\n")
+
+
+def test_a_title_is_not_folded_to_the_width_of_its_table(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["a", "b"], [["1", "2"]], "A title that is wider than the table [below] it")
+    assert capsys.readouterr().out.startswith("A title that is wider than the table [below] it\n")

@@ -191,9 +191,14 @@ def test_command_writes_its_results(sequences: Path, tmp_path: Path, capsys: pyt
     out = tmp_path / "out"
     words = ["evaluate", "matching", "sift", "root=rootsift", "--root", str(sequences), "--keypoints", "200"]
     assert main([*words, "-o", str(out)]) == 0
-    printed = " ".join(capsys.readouterr().out.split())  # titles are folded to the width of their tables
+    printed = capsys.readouterr().out
     for heading in ("Matching score (200 keypoints, 3 px)", "200 random", "Mean matching accuracy", "Homographies"):
         assert heading in printed and f"## {heading}" in (out / "table.md").read_text()
+    assert (
+        "correct per keypoint, 3 px" in printed and printed.lower().count("matching score") == 1
+    )  # one measure a name
+    assert main([*words, "--sequences", "turnt"]) == 2
+    assert "no sequence named turnt: it has turned; did you mean turned?" in capsys.readouterr().err
     results = json.loads((out / "results.json").read_text())
     assert [line["label"] for line in results["lines"]] == ["sift", "root"]
     (pair,) = results["lines"][0]["pairs"]

@@ -9,7 +9,9 @@ from sdgmnet.commands.demo import match_motorcycle
 
 
 def test_the_motorcycle_is_matched_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    match_motorcycle(tmp_path / "demo")
+    section = match_motorcycle(tmp_path / "demo")
+    assert [row[0] for row in section.rows] == ["SIFT", "RootSIFT", "SDGMNet"]  # for table.md
+    assert section.header[-1] == "correct (%)" and 50 < float(section.rows[-1][-1]) < 100
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     correct = {row[1]: int(row[5]) for row in rows if len(row) > 6 and row[1].endswith(("SIFT", "Net"))}
     assert correct["SDGMNet"] > correct["RootSIFT"] > correct["SIFT"] > 500

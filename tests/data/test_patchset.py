@@ -249,3 +249,7 @@ def test_pairs_in_is_a_set_lookup(scale: int) -> None:
     expected = [frozenset(pair) in lookup for pair in pairs.tolist()]
     assert 20 < sum(expected) < 380
     assert pairs_in(pairs, known).tolist() == expected
+
+
+def test_a_set_prints_as_one_line() -> None:
+    assert repr(blank_set([0, 0, 1], "church")) == "PatchSet('church', 3 patches of 2 points)"

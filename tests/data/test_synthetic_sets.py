@@ -106,3 +106,16 @@ def test_a_full_disk_ends_the_work(photos: Path, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(view_sets, "write_patchset", full)
     with pytest.raises(InputError, match="disk is full"):
         make_view_sets(photos, tmp_path / "out", OPTIONS)
+
+
+def test_photos_that_cannot_be_read_are_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos/a.jpg").write_bytes(b"no image")
+    words = ["data", "views", str(tmp_path / "photos"), "-o", str(tmp_path / "out")]
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "no photo could be read (a.jpg" in said and "keypoint" not in said
+    cv2.imwrite(str(tmp_path / "photos/flat.png"), np.full((200, 300), 128, dtype=np.uint8))
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "they have no texture; 1 of 2 could not be read (a.jpg" in said

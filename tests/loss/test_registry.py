@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from sdgmnet.errors import InputError
 from sdgmnet.loss import LOSSES, HardNetLoss, ModulatedLoss, TFeatLoss
-from sdgmnet.loss.registry import OWN_MODULE, call_loss, loss_by_name, summaries
+from sdgmnet.loss.registry import OWN_MODULE, call_loss, loss_by_name, loss_defaults, summaries
 from sdgmnet.registry import is_loss_name, own_file, parse_options
 
 OWN = '''
@@ -199,3 +199,14 @@ def test_options_have_types(name: str, option: str, allowed: tuple[Any, ...], re
     for value in refused:
         with pytest.raises(InputError, match=option):
             loss_by_name(name, {option: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [(name, key) for name in LOSSES for key, value in loss_defaults(name).items() if isinstance(value, float)]
+    + [("sdgm", "initial_power"), ("cdf", "bins"), ("sosnet", "neighbours")],
+)
+def test_a_word_in_place_of_a_number_is_refused_from_python_too(name: str, option: str) -> None:
+    for wrong in ("big", True, [1.0]):
+        with pytest.raises(InputError, match=f"{option} must be a number"):
+            LOSSES[name](**{option: wrong})
