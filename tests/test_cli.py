@@ -1,7 +1,6 @@
 """The commands: help, bad input, and a round trip."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -108,71 +107,6 @@ def test_help_and_wrong_options_need_no_slow_library(program: str, place: str) -
     done = subprocess.run([sys.executable, "-c", QUICK, program, place], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "--nosuchoption is not an option of" in done.stderr
-
-
-WRONG = """
-import sys
-from sdgmnet.cli import main
-for line in sys.stdin:
-    words, expected = line.rstrip().split(" | ")
-    assert main(words.split()) == 2, words
-    if slow := {"torch", "matplotlib", "kornia"} & set(sys.modules):
-        sys.exit(f"{words} loads {slow}")
-"""
-
-
-def test_cheap_checks_come_before_torch(tmp_path: Path, blobs: PatchSet) -> None:
-    replace(blobs, name="church").save(tmp_path / "sets/church")
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run/config.json").write_text("{}")
-    (tmp_path / "file").write_text("")
-    lines = """
-        train --data nothere -o new | --data nothere does not exist
-        train --data photos -o new | --data photos: not a data set
-        train --data sets --holdout chruch -o new | --data gives church; did you mean church?
-        train --data sets --loss none.py:Loss -o new | --loss none.py does not exist
-        train --data sets --init nothere -o new | nothere does not exist
-        train --data nothere -o run | run already holds a run
-        train --data nothere -o file | file is a file
-        train -o run --resume --batch-size 32 | --batch-size is 1024, not 32; leave it out
-        train -o run --resume --no-reprojected --seed 1 | --seed is 0, not 1 and --reprojected is on, not off; leave them out
-        demo --iterations 0 -o new | --iterations must be at least 1, not 0.
-        demo --batch-size 1 -o new | so that each pair has a negative, not 1.
-        export onnx sift -o new.onnx | SIFT has no weights to export
-        export onnx nothere -o new.onnx | (sdgmnet, sdgmnet-photos
-        export weights nothere -o new | nothere does not exist
-        evaluate phototour sift --data photos | --data photos: not a data set
-        evaluate phototour runs/none --data sets | runs/none does not exist
-        evaluate phototour none.onnx --data sets | none.onnx does not exist
-        evaluate phototour photos --data sets | photos/best.safetensors does not exist
-        evaluate phototour surf --data sets | 'surf' is not a descriptor; did you mean sift?
-        evaluate phototour stif --data sets | did you mean sift?
-        evaluate phototour kornia:Hardnet --data sets | did you mean kornia:HardNet?
-        evaluate phototour tfeat:none.params --data sets | none.params does not exist
-        evaluate hpatches sift --root photos | photos contains no HPatches strips
-        evaluate matching sift --root photos | photos contains no sequence
-        evaluate reconstruction sift --root photos -o new | photos contains no photos
-        data hpatches photos -o new | photos contains no sequence
-        data photos photos -o new | contain no photos
-        data pairs sets/chruch | sets/chruch does not exist: sets has church; did you mean church?
-        data pairs nothere | nothere does not exist: make PatchSets with sdgmnet data photos or sdgmnet data views.
-    """
-    cases = [line.strip() for line in lines.strip().splitlines()]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
-    done = subprocess.run(
-        [sys.executable, "-c", WRONG],
-        input="\n".join(cases),
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    for case, said in zip(cases, done.stderr.splitlines(), strict=True):
-        assert case.partition(" | ")[2] in said, said
-    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(

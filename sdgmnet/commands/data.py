@@ -138,11 +138,11 @@ def photos(arguments: PhotosArguments) -> None:
         raise InputError(f"--seed must be below 2^31, not {arguments.seed}.")
     if not 0 < arguments.smallest_scale < float("inf"):
         raise InputError(f"--smallest-scale must be a positive number, not {arguments.smallest_scale}.")
-    if find_spec("pycolmap") is None:
-        raise InputError("photos are reconstructed by pycolmap, which is not installed: pip install 'sdgmnet[sfm]'.")
     out, work = arguments.out, arguments.work or arguments.out / ".work"
     if warning := mixed_layout(arguments.folder, without=(out, work)):
         print_aside(warning)
+    if find_spec("pycolmap") is None:
+        raise InputError("photos are reconstructed by pycolmap, which is not installed: pip install 'sdgmnet[sfm]'.")
     import torch
 
     from sdgmnet.data.photos.correspondences import PointOptions

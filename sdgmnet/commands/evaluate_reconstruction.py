@@ -69,12 +69,12 @@ class Arguments:
 
 def main(arguments: Arguments) -> None:
     require_options(arguments, dense_size=64, threads=1, keypoints=1)
-    require_pycolmap()
     if arguments.out.exists() and not arguments.out.is_dir():
         raise InputError(f"{arguments.out} is a file: give the name of a folder.")
     sets = read_photo_sets(arguments.root, without=[arguments.out], names=arguments.sets)
     for photos in sets:
         require_apart(arguments.out / photos.name, photos.images)
+    require_pycolmap()
     from sdgmnet.benchmarks.reconstruction import BenchmarkOptions, parse_entries, run, table, title
     from sdgmnet.engine import use_threads
     from sdgmnet.plots import draw_reconstruction

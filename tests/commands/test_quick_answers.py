@@ -42,6 +42,44 @@ CASES = [
     ("data views {tmp}/set -o {tmp}/views", "set is a PatchSet (patches, not photos)"),
 ]
 
+TRAINING_CASES = [
+    ("train --data {tmp}/nothere -o {tmp}/new", "nothere does not exist"),
+    ("train --data {tmp}/photos -o {tmp}/new", "photos: not a data set"),
+    ("train --data {tmp}/sets --holdout chruch -o {tmp}/new", "--data gives church; did you mean church?"),
+    ("train --data {tmp}/sets --loss {tmp}/none.py:Loss -o {tmp}/new", "none.py does not exist"),
+    ("train --data {tmp}/sets --init {tmp}/nothere -o {tmp}/new", "nothere does not exist"),
+    ("train --data {tmp}/nothere -o {tmp}/run", "run already holds a run"),
+    ("train --data {tmp}/nothere -o {tmp}/file", "file is a file"),
+    ("train -o {tmp}/run --resume --batch-size 32", "--batch-size is 1024, not 32; leave it out"),
+    (
+        "train -o {tmp}/run --resume --no-reprojected --seed 1",
+        "--seed is 0, not 1 and --reprojected is on, not off; leave them out",
+    ),
+    ("demo --iterations 0 -o {tmp}/new", "--iterations must be at least 1, not 0."),
+    ("demo --batch-size 1 -o {tmp}/new", "so that each pair has a negative, not 1."),
+    ("export onnx sift -o {tmp}/new.onnx", "SIFT has no weights to export"),
+    ("export onnx {tmp}/nothere -o {tmp}/new.onnx", "(sdgmnet, sdgmnet-photos"),
+    ("export weights {tmp}/nothere -o {tmp}/new", "nothere does not exist"),
+    ("evaluate phototour sift --data {tmp}/photos", "photos: not a data set"),
+    ("evaluate phototour {tmp}/runs/none --data {tmp}/sets", "runs/none does not exist"),
+    ("evaluate phototour {tmp}/none.onnx --data {tmp}/sets", "none.onnx does not exist"),
+    ("evaluate phototour {tmp}/photos --data {tmp}/sets", "photos/best.safetensors does not exist"),
+    ("evaluate phototour surf --data {tmp}/sets", "'surf' is not a descriptor; did you mean sift?"),
+    ("evaluate phototour stif --data {tmp}/sets", "did you mean sift?"),
+    ("evaluate phototour kornia:Hardnet --data {tmp}/sets", "did you mean kornia:HardNet?"),
+    ("evaluate phototour tfeat:{tmp}/none.params --data {tmp}/sets", "none.params does not exist"),
+    ("evaluate hpatches sift --root {tmp}/photos", "photos contains no HPatches strips"),
+    ("evaluate matching sift --root {tmp}/photos", "photos contains no sequence"),
+    ("evaluate reconstruction sift --root {tmp}/photos -o {tmp}/new", "photos contains no photos"),
+    ("data hpatches {tmp}/photos -o {tmp}/new", "photos contains no sequence"),
+    ("data photos {tmp}/photos -o {tmp}/new", "contain no photos"),
+    ("data pairs {tmp}/sets/chruch", "has church; did you mean church?"),
+    (
+        "data pairs {tmp}/nothere",
+        "nothere does not exist: make PatchSets with sdgmnet data photos or sdgmnet data views.",
+    ),
+]
+
 
 def test_torch_is_not_loaded_for_wrong_paths_and_options(tmp_path: Path) -> None:
     for name in ("a.png", "b.png", "one/a.png"):
@@ -53,6 +91,17 @@ def test_torch_is_not_loaded_for_wrong_paths_and_options(tmp_path: Path) -> None
         PatchSet("set", np.zeros((2, 64, 64), np.uint8), np.zeros(2, np.int64)).save(tmp_path / place)
     before = sorted(tmp_path.rglob("*"))
     answer(tmp_path, CASES)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_training_and_evaluation_answer_as_quickly(tmp_path: Path) -> None:
+    PatchSet("church", np.zeros((2, 64, 64), np.uint8), np.zeros(2, np.int64)).save(tmp_path / "sets/church")
+    for folder in ("photos", "run"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "run/config.json").write_text("{}")
+    (tmp_path / "file").touch()
+    before = sorted(tmp_path.rglob("*"))
+    answer(tmp_path, TRAINING_CASES)
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -78,4 +127,4 @@ def answer(folder: Path, cases: list[tuple[str, str]]) -> None:
     lines = done.stderr.splitlines()
     assert len(lines) == len(cases)
     for line, (_, said) in zip(lines, cases, strict=True):
-        assert said in line
+        assert said in line, line
