@@ -256,6 +256,18 @@ def test_nearest_points_of_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         assert highest[row] == pytest.approx(max(allowed), abs=1e-12) and index[row] == allowed[max(allowed)]
 
 
+def test_the_median_of_a_margin_of_one_half() -> None:
+    """Exactly at iCDF(m): Eq. (11) has 0 there, the published step 1."""
+    theta, mean, std = torch.tensor([0.25], dtype=torch.float64), torch.tensor(0.25), torch.tensor(0.1)
+    assert coupled_weight(theta, mean, std, 0.5).tolist() == [0]
+    assert coupled_weight(theta, mean, std, 0.5, "step").tolist() == [1]
+
+
+def test_statistics_move_to_another_device() -> None:
+    moved = RunningStatistics(0.9).to("meta")
+    assert all(buffer.is_meta and buffer.dtype.itemsize == 8 for buffer in moved.buffers())
+
+
 def test_labels_seen_once_make_no_rows() -> None:
     rows = mining.hardest_by_label(AXES[:4], torch.arange(4), 0.6)
     assert [len(one) for one in (rows.theta_pos, rows.theta_neg, rows.admissible)] == [0, 0, 0]
