@@ -109,7 +109,8 @@ def load_kornia(spec: str) -> Descriptor:
 
     name, _, path = spec.partition(":")
     if name == "MKD":  # kernels alone: its whitening is learned, and would be downloaded
-        return Descriptor("kornia MKD", in_chunks(_inference(kornia.feature.MKDDescriptor(32, whitening=None)), 32))
+        kernels = kornia.feature.MKDDescriptor(32, whitening=None)  # type: ignore[arg-type]  # annotated too narrowly
+        return Descriptor("kornia MKD", in_chunks(_inference(kernels), 32))
     try:
         module = getattr(kornia.feature, name)(pretrained=not path).eval()
         if path:

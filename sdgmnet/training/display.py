@@ -40,11 +40,11 @@ class Display:
 
     def introduce(self, sources: Sources, device: torch.device, left_out: dict[str, int], ranks: int = 1) -> None:
         patches = sum(len(patchset) for patchset in sources.train)
-        trained = ", ".join(patchset.name for patchset in sources.train)
+        trained, threads = ", ".join(patchset.name for patchset in sources.train), torch.get_num_threads()
         self.console.print(
             f"Training {self.config.encoder} with the loss {self.config.loss} on {trained} ({patches} patches): "
             f"{self.config.iterations} iterations of {self.config.batch_size} pairs, {device}, "
-            f"{torch.get_num_threads()} threads, {self.config.engine}{f', {ranks} ranks' if ranks > 1 else ''}."
+            f"{threads} thread{'' if threads == 1 else 's'}, {self.config.engine}{f', {ranks} ranks' if ranks > 1 else ''}."
         )
         for remark in sources.remarks:
             self.console.print(remark, markup=False)
