@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -131,13 +132,19 @@ def test_gradient_is_exactly_zero_for_equal_and_opposite_rows(metric: Metric, dt
     assert float(value) == pytest.approx(expected, abs=4 * torch.finfo(dtype).eps)
 
 
+def swap(metric: Metric, a: Tensor, b: Tensor) -> Tensor:
+    return metric(b, a)
+
+
 @pytest.mark.parametrize("theta", [1e-5, 1e-4, 1e-3, math.pi - 1e-4])
 def test_float32_gradient_keeps_its_length_near_the_ends(theta: float) -> None:
     """An arc cosine in float32 cannot tell 1e-5 from 0: its gradient would be nothing or infinite."""
     start, side = directions()
     x, b = (LENGTH * start).float(), rotated(start, side, theta).float()
     for metric in (angle, l2_distance) if theta < 1 else (angle,):
-        assert float(gradient_of(metric, x, b).norm()) * LENGTH == pytest.approx(1, rel=1e-3)
+        swapped = partial(swap, metric)  # the second argument's gradient
+        for one in (metric, swapped):
+            assert float(gradient_of(one, x, b).norm()) * LENGTH == pytest.approx(1, rel=1e-3)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
