@@ -77,8 +77,7 @@ def load_onnx(spec: str) -> Descriptor:
     try:
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has its own exceptions for each way a file can be broken
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{path} is not a valid ONNX model ({reason}): export it again.") from error
+        raise InputError(f"{path} is not an ONNX model that onnxruntime can run: export it again.") from error
     inputs = session.get_inputs()
     shape = inputs[0].shape if len(inputs) == 1 else []
     has_patches = len(shape) == 4 and shape[1] == 1 and shape[2] == shape[3] and isinstance(shape[2], int)

@@ -329,11 +329,15 @@ def help_text(kind: type, program: str, description: str | None = None) -> str:
             lines += ["", f"{heading}:"]
         for one in shown:
             lines.append(f"  {one.metavar if positional else one.spelling}")
-            indents = {"initial_indent": INDENT, "subsequent_indent": INDENT}
-            lines.append(textwrap.fill(one.help, width, break_on_hyphens=False, **indents))
+            lines.append(wrap_help(one.help, width))
     if any(one.names for one in known):
         lines += ["  -h, --help", f"{INDENT}Show this help."]
     return "\n".join(lines)
+
+
+def wrap_help(text: str, width: int) -> str:
+    """Indented, without breaks in names such as opencv-contrib-python."""
+    return textwrap.fill(text, width, initial_indent=INDENT, subsequent_indent=INDENT, break_on_hyphens=False)
 
 
 def filled(text: str, width: int) -> str:

@@ -75,6 +75,8 @@ def test_weights_without_a_card_are_taken_for_the_default_encoder(tmp_path: Path
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
     assert_refused(tmp_path / "none.safetensors", "does not exist")
+    (tmp_path / "text.safetensors").write_text("text")
+    assert_refused(tmp_path / "text.safetensors", "is not a safetensors file")
     with pytest.raises(InputError, match="does not exist") as caught:
         load_encoder(tmp_path)
     assert str(tmp_path / "best.safetensors") in str(caught.value)

@@ -138,7 +138,7 @@ def match_two(arguments: MatchArguments) -> None:
 def draw_two(arguments: MatchArguments, on_progress: OnProgress) -> dict[str, Any]:
     """Match two images and draw the matches; returns counts, the matrix of --verify, and the seconds of each stage."""
 
-    on_progress("loading the descriptor", 0, 1)
+    on_progress("loading the descriptor", 0, 0)
     from sdgmnet.features.collection import DescribeOptions, MatchOptions, describe_file, without_keypoints
     from sdgmnet.features.draw import draw_matches
 
@@ -156,7 +156,7 @@ def draw_two(arguments: MatchArguments, on_progress: OnProgress) -> dict[str, An
     for path, features in zip(arguments.images, (first, second), strict=True):
         if not len(features.keypoints.xy):
             print_aside(without_keypoints(path))
-    on_progress("matching", 0, 1)
+    on_progress("matching", 0, 0)
     with timer("matching"):
         matches = match(first, second, mutual=options.mutual, ratio=options.ratio)
     inlier, matrix, inliers = np.ones(len(matches.pairs), dtype=bool), None, None
@@ -169,7 +169,7 @@ def draw_two(arguments: MatchArguments, on_progress: OnProgress) -> dict[str, An
         title += f", {inliers} inliers of the {MODEL[options.verify]}"
     on_progress("matching", 1, 1)
     if arguments.out is not None:
-        on_progress("drawing", 0, 1)
+        on_progress("drawing", 0, 0)
         with timer("drawing"):
             a, b = (read_color(path, exif_orientation=not describing.as_stored) for path in arguments.images)
             xy = first.keypoints.xy[matches.pairs[:, 0]], second.keypoints.xy[matches.pairs[:, 1]]
