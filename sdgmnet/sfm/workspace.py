@@ -73,7 +73,7 @@ def require_own_folder(folder: Path, options: str = "-o") -> None:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: give the name of a folder.")
     content = {path.name for path in folder.iterdir()} - {LOCK, RECORDS} if folder.is_dir() else set()
-    if content and not (folder / RECORDS / INPUTS).exists():
+    if content and not any((folder / RECORDS).glob("*.json")):
         raise InputError(f"{folder} holds other files and is left as it is: give {options} the name of a new folder.")
 
 
