@@ -153,11 +153,11 @@ def check_patchset(arguments: DescribeArguments) -> None:
         raise InputError(f"{folder} is a PatchSet: leave out the options for images, such as --keypoints or --size.")
     if out.suffix != ".npy":
         raise InputError(f"{out}: descriptors of a PatchSet are written to an npy file: -o {out.stem}.npy.")
-    if out.exists() and not arguments.overwrite:
-        raise InputError(f"{out} exists already: choose another -o, or replace it with --overwrite.")
 
 
 def open_patchset(arguments: DescribeArguments) -> PatchSet:
+    if arguments.out.exists() and not arguments.overwrite:  # ranks look at the same time: one of them writes the file
+        raise InputError(f"{arguments.out} exists already: choose another -o, or replace it with --overwrite.")
     patchset = PatchSet.open(arguments.images[0])
     if len(patchset) == 0:
         raise InputError(f"{arguments.images[0]} contains no patches: give another PatchSet.")
