@@ -93,10 +93,10 @@ def _window_in(metadata: dict[str, str], path: Path) -> float:
     """The window in the card of an ONNX model; models from elsewhere have none."""
     try:
         card = parse_json(metadata.get("card", "{}"))
-    except ValueError:
-        card = None
-    window = card.get("window", WINDOW) if isinstance(card, dict) else None
-    if window is None or not is_window(window):
+    except ValueError:  # of another program
+        card = {}
+    window = card.get("window", WINDOW) if isinstance(card, dict) else WINDOW
+    if not is_window(window):
         raise InputError(f"{path}: window in its card must be a number from 1 to 100, not {window!r}: export it again.")
     return float(window)
 
@@ -191,7 +191,7 @@ def accepted_forms() -> str:
         ALIAS: f"{ALIAS} (the best shipped weights)",
         "FOLDER": "FOLDER (of a training run, or with config.json and model.safetensors)",
         "kornia:NAME[:FILE]": f"kornia:NAME[:FILE] ({', '.join(KORNIA)})",
-        "opencv:NAME": f"opencv:NAME ({', '.join(MAKERS)}; with opencv-contrib-python)",
+        "opencv:NAME": f"opencv:NAME ({', '.join(MAKERS)}; with opencv-contrib-python-headless)",
     }
     names = (*DESCRIPTORS, *(name for name in shipped_names() if name not in DESCRIPTORS))
     *first, last = (explained.get(name, name) for name in names)
@@ -260,13 +260,15 @@ def require_form(text: str) -> str:
 
 
 def require_parts(form: str, spec: str) -> None:
-    """InputError for a name that kornia does not have, and for weights that do not exist; loads nothing."""
+    """InputError for a name that kornia or OpenCV does not have, and for weights that do not exist; loads nothing."""
     name, _, path = spec.partition(":")[2].partition(":")
-    if form.startswith("kornia:") and name not in KORNIA:
-        by_lower_case = {one.lower(): one for one in KORNIA}
+    prefix = form.partition(":")[0]
+    known = {"kornia": KORNIA, "opencv": tuple(MAKERS)}.get(prefix)
+    if known is not None and name not in known:
+        by_lower_case = {one.lower(): one for one in known}
         near = get_close_matches(name.lower(), by_lower_case, 1)
-        hint = f"; did you mean kornia:{by_lower_case[near[0]]}?" if near else "."
-        raise InputError(f"kornia:{name} is not known: choose from {', '.join(KORNIA)}{hint}")
+        hint = f"; did you mean {prefix}:{by_lower_case[near[0]]}?" if near else "."
+        raise InputError(f"{prefix}:{name} is not known: choose from {', '.join(known)}{hint}")
     if spec.startswith("kornia:MKD:"):
         raise InputError("kornia:MKD has no weights: leave out the file.")
     if form.startswith("kornia:") and path and not Path(path).is_file():
@@ -312,7 +314,14 @@ def split_window(spec: str) -> tuple[str, float | None]:
 
 def with_window(descriptor: str, window: float | None) -> str:
     """The descriptor with another window, as in sdgmnet@20; None leaves it."""
-    return descriptor if window is None else f"{descriptor}@{window:g}"
+    if window is None:
+        return descriptor
+    spec = split_label(descriptor)[1]
+    if split_window(spec)[1] is not None:
+        raise InputError(f"{descriptor} has a window already: leave out --window.")
+    if _path_in(f"{spec}@{window:g}").exists():
+        raise InputError(f"{spec}@{window:g} exists, and would be taken instead of {spec} with --window: rename it.")
+    return f"{descriptor}@{window:g}"
 
 
 def _path_in(spec: str) -> Path:
@@ -327,13 +336,14 @@ def _path_in(spec: str) -> Path:
 def descriptor_fingerprint(text: str) -> str:
     """Name and digest of the weights, the same wherever they lie: what tells whether descriptors can be compared."""
     spec, window = split_window(split_label(text)[1])
+    at = "" if window is None else f"@{window:g}"
     form = form_of(spec) or ""
     prefix, colon, _ = form.partition(":")
     path = _path_in(spec) if colon else find_weights(spec)
     if (form == spec and DESCRIPTORS.get(form, load_weights) is not load_weights) or not path.is_file():
-        return with_window(spec, window)
+        return spec + at
     kind = spec.split(":")[1] if "NAME" in form else ""
-    return f"{prefix if colon else ''}{colon}{kind}{with_window(Path(spec).name, window)} {digest(path)}"
+    return f"{prefix if colon else ''}{colon}{kind}{Path(spec).name}{at} {digest(path)}"
 
 
 def describe(

@@ -45,7 +45,7 @@ def choose_engine(engine: Engine, encoder: Encoder) -> Engine:
     if engine == "eager" or native.is_available(encoder) or batchnorm.is_available(encoder):
         return "eager" if engine == "eager" else "native"
     if engine == "native":
-        reason = why_not() or "it runs SDGMNet and L2Net in float32 on a CPU"
+        reason = why_not() or "it runs SDGMNet, FastSDGMNet and L2Net in float32 on a CPU"
         raise InputError(f"the engine native cannot be used ({reason}): use the engine eager.")
     return "eager"
 

@@ -68,7 +68,7 @@ def export_onnx(encoder: Encoder, path: Path | str, card: dict[str, Any] | None 
         for module, training in modes:
             module.training = training
     assert program is not None
-    program.model.metadata_props["card"] = json.dumps({"window": encoder.window, **(card or {})})
+    program.model.metadata_props["card"] = json.dumps({**(card or {}), "window": encoder.window})
     with new_file(path) as part:
         program.save(str(part), external_data=False)
 

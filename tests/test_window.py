@@ -16,7 +16,7 @@ from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.sampler import PairSampler
 from sdgmnet.data.synthetic.sets import PHOTO_VIEWING, ViewOptions, make_view_sets
 from sdgmnet.data.window import centre, training_window
-from sdgmnet.descriptors import descriptor_fingerprint, load_descriptor
+from sdgmnet.descriptors import descriptor_fingerprint, load_descriptor, with_window
 from sdgmnet.encoders import SDGMNet, load_encoder, save_encoder
 from sdgmnet.engine import describe_patches
 from sdgmnet.errors import InputError
@@ -25,6 +25,7 @@ from sdgmnet.features.keypoints import Keypoints, detect, from_opencv, to_opencv
 from sdgmnet.features.kornia import from_lafs, to_lafs
 from sdgmnet.features.opencv import OpenCVFeatures
 from sdgmnet.features.patches import cut_patches, inside
+from sdgmnet.pretrained import write_weights
 from sdgmnet.registry import Augmentation
 from sdgmnet.sfm.feature_sources import descriptor_source
 from tests.features.samples import noise_image, write_image
@@ -126,6 +127,27 @@ def test_a_window_can_be_asked_for(weights: Path, keypoints: Keypoints, tmp_path
     assert main([*words, "--descriptor", str(weights)]) == 2
 
 
+def test_patches_of_a_set_are_described_at_the_window(sets: dict[float, PatchSet], tmp_path: Path) -> None:
+    encoder = SDGMNet().eval()
+    save_encoder(encoder, tmp_path / "own.safetensors", {})
+    sets[24.0].save(tmp_path / "set")
+    words = ["describe", str(tmp_path / "set"), "--descriptor", str(tmp_path / "own.safetensors")]
+    assert main([*words, "-o", str(tmp_path / "narrow.npy")]) == 0
+    assert main([*words, "--window", "24", "-o", str(tmp_path / "wide.npy")]) == 0
+    narrow = describe_patches(encoder, centre(sets[24.0].patches, 0.5))
+    np.testing.assert_allclose(np.load(tmp_path / "narrow.npy"), narrow, atol=1e-5)
+    np.testing.assert_allclose(np.load(tmp_path / "wide.npy"), describe_patches(encoder, sets[24.0].patches), atol=1e-5)
+
+
+def test_a_window_is_given_once(encoder: SDGMNet, tmp_path: Path) -> None:
+    """And never taken for the name of other weights."""
+    assert main(["match", "a.png", "b.png", "--descriptor", "sdgmnet@20", "--window", "16"]) == 2
+    for name in ("one", "one@16"):
+        save_encoder(encoder, tmp_path / name / "best.safetensors", {})
+    with pytest.raises(InputError, match="rename it"):
+        with_window(str(tmp_path / "one"), 16)
+
+
 def test_a_path_with_an_at_sign_is_a_path(encoder: SDGMNet, tmp_path: Path) -> None:
     save_encoder(encoder, tmp_path / "run@16/best.safetensors", {})
     assert load_descriptor(str(tmp_path / "run@16")).window == encoder.window
@@ -139,7 +161,7 @@ def test_windows_that_cannot_be(text: str) -> None:
 
 
 def test_cards_with_a_wrong_window_are_refused(weights: Path, tmp_path: Path) -> None:
-    save_encoder(SDGMNet(), tmp_path / "bad.safetensors", {"window": "wide"})
+    write_weights(SDGMNet().state_dict(), tmp_path / "bad.safetensors", {"encoder": "sdgmnet", "window": "wide"})
     with pytest.raises(InputError, match=r"bad\.safetensors.*window"):
         load_encoder(tmp_path / "bad.safetensors")
 

@@ -40,6 +40,9 @@ def describe_all(
 
     folders: where the files of each descriptor are written, or found if they have been written before.
     """
+    for one in descriptors:
+        if "@" in one.fingerprint.split(" ")[0]:
+            raise InputError(f"{one.label}: HPatches' patches are cut already; leave out the window after @.")
     described: dict[str, list[Path]] = {}
     errors: list[str] = []
     lengths: list[int] | None = None

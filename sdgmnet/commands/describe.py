@@ -1,6 +1,7 @@
 """`sdgmnet describe`."""
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -84,7 +85,7 @@ def main(arguments: DescribeArguments) -> None:
     from sdgmnet.distributed import open_world
 
     describe = describe_patchset if arguments.has_patchset else describe_all
-    with resumable(), open_world() as world:
+    with nullcontext() if arguments.has_patchset else resumable(), open_world() as world:
         with progress_bars(quiet=not world.is_rank_zero) as on_progress:
             summary = describe(arguments, world, on_progress)
         if world.is_rank_zero:
@@ -109,10 +110,12 @@ def describe_all(arguments: DescribeArguments, world: "World", on_progress: OnPr
 
 
 def describe_patchset(arguments: DescribeArguments, world: "World", on_progress: OnProgress) -> str:
+    from sdgmnet.data.window import at_window
     from sdgmnet.features.npy import describe_into_npy
 
     began = time.perf_counter()
     patchset, descriptor = world.on_all_ranks(lambda: (open_patchset(arguments), load_descriptor(arguments.chosen)))
+    descriptor = descriptor._replace(describe=at_window(descriptor.describe, patchset, descriptor.window))
     describe_into_npy(arguments.out, patchset.patches, descriptor, world=world, on_progress=on_progress)
     return f"{arguments.out}: {len(patchset)} patches described ({time.perf_counter() - began:.1f} s)."
 

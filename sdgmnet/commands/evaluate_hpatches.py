@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from sdgmnet.data.hpatches.files import choose_sequences
 from sdgmnet.data.hpatches.tasks import PAIRS
 from sdgmnet.descriptors import COMPARED, descriptor_fingerprint, load_descriptors, require_descriptors
+from sdgmnet.errors import InputError
 from sdgmnet.options import Flag, Option, OptionalOut, Positional
 from sdgmnet.report import Section, deliver, print_aside, progress_bars, write_page
 
@@ -44,6 +45,8 @@ class Arguments:
 
 def main(arguments: Arguments) -> None:
     require_descriptors(arguments.descriptors)
+    if arguments.tasks is not None and not arguments.tasks.is_dir():
+        raise InputError(f"--tasks {arguments.tasks} does not exist: give a folder of task files.")
     choose_sequences(arguments.root, arguments.split)
     descriptors = load_descriptors(arguments.descriptors)
     from sdgmnet.benchmarks import hpatches

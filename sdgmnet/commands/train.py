@@ -80,7 +80,9 @@ class TrainArguments:
 def main(arguments: TrainArguments) -> None:
     config, out = arguments.config, arguments.out
     finished = False
-    if os.environ.get("WORLD_SIZE", "1") == "1":  # several ranks check together, once they have found each other
+    is_alone = os.environ.get("WORLD_SIZE", "1") == "1"
+    is_first = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"  # torchrun starts a failed run again
+    if is_alone and is_first:  # several ranks check together, once they have found each other
         require_inputs(config, out, resume=arguments.resume)
         finished = arguments.resume and is_finished(out, config)
         print_aside(

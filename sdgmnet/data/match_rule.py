@@ -4,7 +4,7 @@ The rule of Brown, Hua and Winder (2011): two keypoints match when location, sca
 They are different when one of the three is beyond a far limit. Between the limits they are undecided: neither positives nor
 negatives.
 
-Locations are compared in pixels and in units of the keypoint's sigma (a patch is 12 sigma wide). Matches are near in both,
+Locations are compared in pixels and in units of the keypoint's sigma (a patch is 12 or more sigmas). Matches are near in both,
 since 5 px at a sigma of 1.6 px is a quarter of the patch. Different keypoints are far in both, since 10 px at a sigma of 20 px
 hardly changes the patch. This is stricter than the published rule on either side.
 """

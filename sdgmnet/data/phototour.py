@@ -82,7 +82,8 @@ def write_phototour(patchset: PatchSet, folder: Path | str, contiguous_ids: bool
     """Write the original layout into a new folder, completely or not at all.
 
     With `contiguous_ids` points are numbered 0, 1, ... in order of first appearance, which loaders that draw a class
-    with `randint(0, classes)` rely on. Ambiguous pairs and observations have no place in the layout and are left out.
+    with `randint(0, classes)` rely on. Ambiguous pairs, observations and the window
+    have no place in the layout and are left out: read again, the set has a window of 12 sigma.
     """
     if len(patchset) == 0:
         raise InputError(f"PatchSet {patchset.name!r} is empty: there is nothing to write into {folder}.")

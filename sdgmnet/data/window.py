@@ -9,12 +9,18 @@ from sdgmnet.data.patchset import PATCH_SIDE, PatchSet
 from sdgmnet.engine import resample_matrix
 from sdgmnet.errors import InputError
 
+SMALLEST_PART = 4  # of a patch's side that can be used: 16 pixels of 64
+
 
 def training_window(patchsets: Sequence[PatchSet], window: float | None) -> float:
     """The window to train at: the given one, or the narrowest of the sets. InputError where a set is too narrow."""
-    narrowest = min(patchsets, key=lambda patchset: patchset.window)
+    narrowest, widest = (choose(patchsets, key=lambda patchset: patchset.window) for choose in (min, max))
     if window is None:
-        return narrowest.window
+        window = narrowest.window
+    if window * SMALLEST_PART < widest.window:
+        raise InputError(
+            f"{widest.name} was cut at {widest.window:g} sigma: {window:g} sigma would be too few of its pixels."
+        )
     if narrowest.window < window:
         raise InputError(
             f"{narrowest.name} was cut at {narrowest.window:g} sigma, --window {window:g} is wider: "
@@ -36,5 +42,5 @@ def centre(patches: np.ndarray, share: float) -> np.ndarray:
 def at_window(
     describe: Callable[[np.ndarray], np.ndarray], patchset: PatchSet, window: float
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """`describe` for a set's patches: of wider ones it gets the centre. Narrower ones are all there is."""
+    """`describe` for a set's patches: of wider ones it gets the centre, narrower ones as they are."""
     return lambda patches: describe(centre(patches, window / patchset.window))

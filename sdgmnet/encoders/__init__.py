@@ -73,7 +73,7 @@ def save_encoder(encoder: Encoder, path: Path | str, card: dict[str, Any], card_
         kind = type(encoder).__name__
         raise InputError(f"a {kind} cannot be saved: it is not one of the encoders {', '.join(ENCODERS)}.")
     own = {"encoder": name, "dropout": encoder.dropout, "window": encoder.window}
-    write_weights(encoder.state_dict(), path, {**own, **card}, card_path)
+    write_weights(encoder.state_dict(), path, {**own, **card, "window": encoder.window}, card_path)
 
 
 def initialise_orthogonally(encoder: Encoder, gain: float = 0.6) -> None:

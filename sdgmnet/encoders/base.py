@@ -41,7 +41,7 @@ class Encoder(nn.Module):
     def encode(self, patches: Tensor, keep: Tensor | None = None) -> Encoded:
         """Descriptors, and the raw features and maps they were made from.
 
-        keep (B, 128, 8, 8) bool: the features that dropout keeps in training; None draws them from torch's generator.
+        keep (B, *feature_shape) bool: the features that dropout keeps in training; None draws them from torch's generator.
         """
         self.check_patches(patches)
         features, first = self.trunk(patches, keep)
@@ -115,7 +115,7 @@ class SevenConvolutions(Encoder):
     norm: nn.BatchNorm1d
 
     def reduce(self, maps: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Dropout and the last convolution, (B, 128, 8, 8) -> (B, 128). It covers the whole map, so it is a matrix product."""
+        """Dropout and the last convolution, (B, *feature_shape) -> (B, 128). It covers the whole map: a matrix product."""
         if self.training:
             maps = F.dropout(maps, self.dropout) if keep is None else maps * (keep / (1 - self.dropout))
         return F.linear(maps.flatten(1), self.last.weight.flatten(1))

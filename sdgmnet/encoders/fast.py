@@ -1,4 +1,4 @@
-"""A small encoder for those who count milliseconds."""
+"""An encoder with an eighth of SDGMNet's operations."""
 
 from torch import nn
 

@@ -1,6 +1,6 @@
 """Descriptors of OpenCV's contrib modules at given keypoints, with the settings that OpenCV's documentation has for SIFT's.
 
-The module cv2.xfeatures2d is in the package opencv-contrib-python, which replaces opencv-python.
+The module cv2.xfeatures2d is in the package opencv-contrib-python-headless, which replaces opencv-python-headless.
 """
 
 from collections.abc import Callable
@@ -9,9 +9,10 @@ from typing import Any
 import cv2
 import numpy as np
 
-from sdgmnet.errors import InputError, suggestion
+from sdgmnet.errors import InputError
 from sdgmnet.features.keypoints import Keypoints, to_opencv
 
+FAR = 1e4
 SIFT_SCALE = 6.75  # side of the region in keypoint sizes, for SIFT's keypoints
 MAKERS: dict[str, Callable[[Any], Any]] = {  # of cv2.xfeatures2d
     "VGG": lambda module: module.VGG_create(scale_factor=SIFT_SCALE),
@@ -27,9 +28,6 @@ def describe_by_opencv(name: str) -> Callable[[np.ndarray, Keypoints], np.ndarra
 
     Binary ones have a number for each bit: the squared distance of two is their Hamming distance.
     """
-    if name not in MAKERS:
-        known = ", ".join(f"opencv:{one}" for one in MAKERS)
-        raise InputError(f"opencv:{name} is not known: choose from {known}{suggestion(name, MAKERS)}")
     module = getattr(cv2, "xfeatures2d", None)
     if module is None:
         raise InputError(
@@ -40,7 +38,9 @@ def describe_by_opencv(name: str) -> Callable[[np.ndarray, Keypoints], np.ndarra
     width = extractor.descriptorSize() * (8 if extractor.descriptorType() == cv2.CV_8U else 1)
 
     def describe(image: np.ndarray, keypoints: Keypoints) -> np.ndarray:
+        # What OpenCV drops lies far from all descriptors, and each from each other: it is matched to nothing.
         out = np.zeros((len(keypoints.xy), width), dtype=np.float32)
+        out[:, 0] = FAR * (1 + np.arange(len(out)))
         given = to_opencv(keypoints)
         for number, one in enumerate(given):
             one.class_id = number  # OpenCV drops keypoints that it cannot describe

@@ -151,7 +151,7 @@ def nearest_points(a: Tensor, p: Tensor, cos_threshold: float) -> tuple[Tensor, 
             nearest.masked_fill_(nearest >= cos_threshold, _NEVER)
             along = nearest.max(dim=1)
         offer(slice(start, stop), along.values, along.indices + start)
-        down = nearest[:, size:].max(dim=0)  # of no columns after the last block
+        down = nearest[:, size:].max(dim=0)  # empty in the last block
         offer(slice(stop, count), down.values, down.indices + start)
     return highest, index
 

@@ -18,7 +18,8 @@ def angle_distillation(anchor: Tensor, positive: Tensor, taught_anchor: Tensor, 
         taught_anchor, taught_positive: the teacher's (N, E), of unit length.
     """
     if len(anchor) != len(taught_anchor) or len(positive) != len(taught_positive):
-        raise InputError(f"a teacher describes the student's pairs: {len(anchor)}, not {len(taught_anchor)}.")
+        counts = f"{len(taught_anchor)} anchors and {len(taught_positive)} positives"
+        raise InputError(f"the teacher has descriptors of {counts}, the student of {len(anchor)} and {len(positive)}.")
     return (angles(anchor, positive) - angles(taught_anchor, taught_positive)).square().sum() / len(anchor)
 
 

@@ -16,7 +16,7 @@ from sdgmnet.sfm.process import run_in_process
 from sdgmnet.sfm.stage_timer import PersistentStageTimer
 from sdgmnet.storage import LOCK, changes_in_words, new_file, read_bytes, read_record, write_json
 
-RECORDS, INPUTS = ".work", "inputs.json"
+RECORDS, INPUTS, SECONDS = ".work", "inputs.json", "seconds.json"
 MIN_PHOTOS = 3  # of a model; smaller ones are dropped
 DENSE_SIZE = 1200  # longest side of depth maps in pixels
 MAX_HEADER = 64  # bytes; three numbers and their separators are shorter
@@ -39,7 +39,7 @@ class Workspace:
         self.records = folder / RECORDS  # what finished stages wrote down for the next start
         self.imported = self.records / "photos.json"
         self.scene = self.records / "scene.npz"  # cameras and points of the largest model, without lens distortion
-        self.timer = PersistentStageTimer(self.records / "seconds.json")
+        self.timer = PersistentStageTimer(self.records / SECONDS)
 
     def remove_import(self) -> None:
         """Undo the import of too few photos: the same folder may be used again, with more of them."""
@@ -73,7 +73,7 @@ def require_own_folder(folder: Path, options: str = "-o") -> None:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: give the name of a folder.")
     content = {path.name for path in folder.iterdir()} - {LOCK, RECORDS} if folder.is_dir() else set()
-    if content and not any((folder / RECORDS).glob("*.json")):
+    if content and not any((folder / RECORDS / name).exists() for name in (INPUTS, SECONDS)):
         raise InputError(f"{folder} holds other files and is left as it is: give {options} the name of a new folder.")
 
 

@@ -12,6 +12,9 @@ import torch
 from sdgmnet.data.patchset import PatchSet, batch_groups, scene_of
 from sdgmnet.data.sources import Sources
 from sdgmnet.errors import InputError
+from sdgmnet.pretrained import find_weights
+from sdgmnet.registry import WINDOW
+from sdgmnet.storage import digest as digest_of_file
 from sdgmnet.storage import new_file, reason_of, require_bounded_zip, require_regular_file
 from sdgmnet.training.folder import checkpoints
 
@@ -65,14 +68,17 @@ def ranks_of(state: dict[str, Any]) -> int:
     return int(state.get("ranks", 1))
 
 
-def fingerprints(sources: Sources) -> list[list[str]]:
-    """Of all training and test sets: a run can only be resumed with the same."""
-    return [[patchset.name, fingerprint(patchset)] for patchset in [*sources.train, *sources.test]]
+def fingerprints(sources: Sources, teacher: str | None = None) -> list[list[str]]:
+    """Of all training and test sets, and of a teacher's weights: a run can only be resumed with the same."""
+    taught = [] if teacher is None else [["teacher", digest_of_file(find_weights(teacher))]]
+    return [[patchset.name, fingerprint(patchset)] for patchset in [*sources.train, *sources.test]] + taught
 
 
 def fingerprint(patchset: PatchSet) -> str:
     """A digest of the small arrays and of a thousand patches: enough to recognise another set."""
     digest = hashlib.sha256(f"{len(patchset)}".encode())
+    if patchset.window != WINDOW:  # runs begun before sets had a window can be resumed
+        digest.update(f"window {patchset.window:g}".encode())
     for array in (patchset.point_id, patchset.test_pairs, patchset.conflicts):
         digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
     if patchset.observations is not None:  # which patches may share a batch, and which were detected

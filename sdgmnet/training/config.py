@@ -90,7 +90,7 @@ class TrainConfig:
     carried: Annotated[bool, Option(name="reprojected", former=("--carried",))] = True
     """Also train on patches at reprojected locations, where no keypoint was detected (see data photos --reprojected)."""
     window: float | None = None
-    """Side of the training patches in sigmas: the centre of sets cut wider (data photos --window); default: all of them."""
+    """Side of the training patches in sigmas: the centre of sets cut wider; default: that of the narrowest set."""
     loss: Annotated[
         str,
         Doc(
@@ -172,6 +172,7 @@ class TrainConfig:
             rule = "must be tfeat, or your own, with the encoder tfeat: its descriptors are not of unit length"
             _require(takes_any_length, "loss", rule, self.loss)
             _require(self.orthogonality == 0, "orthogonality", "is for descriptors of unit length", self.orthogonality)
+            _require(self.teacher is None, "teacher", "is for descriptors of unit length", self.teacher)
 
     def loss_setting(self, name: str) -> Any:
         """An option of the loss: as given, otherwise its default. A loss without this option has the default of SDGM's."""

@@ -25,7 +25,7 @@ from sdgmnet.training.angles import measure_angles
 from sdgmnet.training.checkpoint import fingerprints, load_checkpoint, ranks_of, save_checkpoint
 from sdgmnet.training.config import FREE_ON_RESUME, TrainConfig, differences
 from sdgmnet.training.display import Display
-from sdgmnet.training.folder import absolute_loss, option_of, require_new_folder, require_unchanged
+from sdgmnet.training.folder import absolute_loss, absolute_teacher, option_of, require_new_folder, require_unchanged
 from sdgmnet.training.log import RunLog
 from sdgmnet.training.run import (
     Diverged,
@@ -87,7 +87,7 @@ def resolve_config(
 ) -> TrainConfig:
     """The configuration with everything that machine and working folder decide. A resumed run keeps its own."""
     world.on_rank_zero(world.rows, config.batch_size)
-    config = absolute_loss(config)
+    config = absolute_teacher(absolute_loss(config))
     if not resume or was_restarted():  # torchrun restarts a run with the options that began it
         data = tuple(name if name == "demo" else str(Path(name).resolve()) for name in config.data)
         config = world.on_all_ranks(resolve_hardware, replace(config, data=data), device)
@@ -108,7 +108,12 @@ def build(config: TrainConfig, sources: Sources, resume: bool, device: torch.dev
     """A run at step 0, the same on all ranks: machines may have other data under the same name, or no compiler."""
     run = world.on_all_ranks(start, config, sources.train, device=device, resume=resume, world=world)
     if world.size > 1:
-        content = [asdict(replace(config, data=())), fingerprints(sources), __version__, torch.__version__]
+        content = [
+            asdict(replace(config, data=())),
+            fingerprints(sources, config.teacher),
+            __version__,
+            torch.__version__,
+        ]
         do = "give all ranks the same data, options and versions"
         world.require_equal(json.dumps(content), "data or configuration", do)
     return run
@@ -120,7 +125,7 @@ def begin(run: Run, sources: Sources, out: Path) -> RunLog:
     def write() -> RunLog:
         require_new_folder(out)
         log = RunLog(out / "log.jsonl")
-        write_json(out / "data.json", fingerprints(sources))
+        write_json(out / "data.json", fingerprints(sources, run.config.teacher))
         write_checkpoint(run, log, out)
         run.config.save(out / "config.json")
         return log
@@ -131,7 +136,9 @@ def begin(run: Run, sources: Sources, out: Path) -> RunLog:
 def restore(run: Run, sources: Sources, out: Path, console: Console) -> RunLog:
     """Load the newest valid checkpoint: rank 0 reads it, all ranks get it."""
     world = run.world
-    state: dict[str, Any] = world.broadcast(world.on_rank_zero(read_state, sources, out, console) or {})
+    state: dict[str, Any] = world.broadcast(
+        world.on_rank_zero(read_state, sources, run.config.teacher, out, console) or {}
+    )
     log_bytes = world.on_all_ranks(apply_state, run, state, out)
     if (ranks := ranks_of(state)) != world.size:
         console.print(f"Started with {ranks} ranks, resumed with {world.size}: equal up to rounding, not bit for bit.")
@@ -214,9 +221,9 @@ def _quiet(config: TrainConfig) -> TrainConfig:
 # Of restore
 
 
-def read_state(sources: Sources, out: Path, console: Console) -> dict[str, Any]:
-    if read_json(out / "data.json") != fingerprints(sources):
-        names = ", ".join(patchset.name for patchset in [*sources.train, *sources.test])
+def read_state(sources: Sources, teacher: str | None, out: Path, console: Console) -> dict[str, Any]:
+    if read_json(out / "data.json") != fingerprints(sources, teacher):
+        names = ", ".join([*(patchset.name for patchset in [*sources.train, *sources.test]), *filter(None, [teacher])])
         raise InputError(f"the data changed since the run started ({names}): resume with the sets of {out}/data.json.")
     state, complaints = load_checkpoint(out / "checkpoints")
     for complaint in complaints:
@@ -290,8 +297,8 @@ def card(run: Run, scores: dict[str, Any]) -> dict[str, Any]:
     """What is known of the weights, for the JSON file beside them."""
     config = run.config
     return {
-        "trained_on": [patchset.name for patchset in run.sampler.patchsets],
-        "scenes": sorted({scene_of(patchset) for patchset in run.sampler.patchsets}),
+        "trained_on": [patchset.name for patchset in run.sampler.patchsets] + _taught(run, "trained_on"),
+        "scenes": sorted({scene_of(patchset) for patchset in run.sampler.patchsets} | {*_taught(run, "scenes")}),
         "step": run.step,
         "iterations": config.iterations,
         "batch_size": config.batch_size,
@@ -300,6 +307,13 @@ def card(run: Run, scores: dict[str, Any]) -> dict[str, Any]:
         "fpr95": scores,
         "versions": {"sdgmnet": __version__, "torch": torch.__version__},
     }
+
+
+def _taught(run: Run, what: str) -> list[str]:
+    """Sets or scenes of the teacher's training that are not this run's: its student has seen them through it."""
+    own = [patchset.name for patchset in run.sampler.patchsets]
+    known = [] if run.teacher is None else run.teacher.card.get(what) or []
+    return [name for name in known if name not in own]
 
 
 # Interruptions and failures

@@ -8,7 +8,7 @@ from typing import Any
 from sdgmnet.data.sources import require_sources
 from sdgmnet.errors import InputError
 from sdgmnet.options import parameters
-from sdgmnet.pretrained import find_weights, require_weights
+from sdgmnet.pretrained import ALIAS, find_weights, require_weights, shipped_names
 from sdgmnet.registry import own_file
 from sdgmnet.training.config import FREE_ON_RESUME, TrainConfig, differences
 
@@ -69,6 +69,13 @@ def absolute_loss(config: TrainConfig) -> TrainConfig:
     """A loss of one's own is found again from any folder."""
     own = own_file(config.loss)
     return config if own is None else replace(config, loss=f"{own[0].resolve()}:{own[1]}")
+
+
+def absolute_teacher(config: TrainConfig) -> TrainConfig:
+    """Weights of one's own are found again from any folder; shipped ones keep their name."""
+    if config.teacher is None or config.teacher in {*shipped_names(), ALIAS}:
+        return config
+    return replace(config, teacher=str(Path(config.teacher).resolve()))
 
 
 def option_of(name: str) -> str:

@@ -16,7 +16,7 @@ from sdgmnet.data.patchset import PatchSet, some_pairs
 from sdgmnet.data.sampler import PairSampler
 from sdgmnet.data.window import at_window
 from sdgmnet.distributed import ALONE, SilentExit, World, local_rank, share_of, synchronise_batchnorm
-from sdgmnet.encoders import ENCODERS, Encoder, L2Net, initialise_orthogonally, load_encoder
+from sdgmnet.encoders import ENCODERS, Encoder, L2Net, TFeat, initialise_orthogonally, load_encoder
 from sdgmnet.engine import (
     INFERENCE,
     TRAINING,
@@ -26,6 +26,7 @@ from sdgmnet.engine import (
     choose_chunk,
     choose_engine,
     describe_patches,
+    device_of,
 )
 from sdgmnet.errors import InputError
 from sdgmnet.loss.orthogonal import WithOrthogonality
@@ -140,18 +141,23 @@ def start(
 def load_teacher(config: TrainConfig, encoder: Encoder) -> Teacher:
     """The encoder of --teacher, which must take the student's patches."""
     assert config.teacher is not None
-    loaded = load_encoder(config.teacher)[0]
+    loaded, card = load_encoder(config.teacher)
+    if isinstance(loaded, TFeat):
+        raise InputError(
+            f"--teacher {config.teacher} is a TFeat, whose descriptors are not of unit length: give another."
+        )
     if loaded.window != encoder.window:
         raise InputError(
-            f"--teacher {config.teacher} was trained at a window of {loaded.window:g} sigma, this run is at "
-            f"{encoder.window:g}: use --window {loaded.window:g}."
+            f"--teacher {config.teacher} takes patches of {loaded.window:g} sigma, this run has {encoder.window:g}: "
+            f"train with sets of at least {loaded.window:g} sigma and --window {loaded.window:g}."
         )
+    loaded.to(device_of(encoder))
     engine: Engine = "eager" if config.engine == "eager" else "auto"
 
     def describe(patches: Tensor) -> Tensor:
         return torch.from_numpy(describe_patches(loaded, patches, engine=engine)).to(patches.device)
 
-    return Teacher(describe, config.teacher_weight)
+    return Teacher(describe, config.teacher_weight, card)
 
 
 def load_initial_weights(encoder: Encoder, config: TrainConfig) -> None:

@@ -1,7 +1,7 @@
 """One iteration of Algorithm 1: patches -> descriptors -> loss -> optimiser. Chunks and ranks compute one big batch."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ class Teacher(NamedTuple):
 
     describe: Callable[[Tensor], Tensor]  # patches (n, 1, 32, 32) -> descriptors (n, D) of unit length
     weight: float
+    card: dict[str, Any]
 
 
 def train_step(
@@ -40,7 +41,7 @@ def train_step(
     teacher: Teacher | None = None,
     world: World = ALONE,
 ) -> Tensor:
-    """sides (2, N, 1, 32, 32): anchors, positives; keep (2, N, 128, 8, 8): dropout's mask. Returns the loss.
+    """sides (2, N, 1, 32, 32): anchors, positives; keep (2, N, *encoder.feature_shape): dropout's mask. Returns the loss.
 
     trunk: `encoder.trunk` by another engine, see `engine.build_trunk`.
     teacher: its `angle_distillation` is added to the loss.
@@ -52,12 +53,12 @@ def train_step(
     )
     more = {"anchor_encoded": anchor, "positive_encoded": positive} if needs else {}
     value = call_loss(loss, anchor.descriptors, positive.descriptors, progress=progress, **more)
-    if teacher is not None:
-        value = value + teacher.weight * distil(teacher, sides, anchor.descriptors, positive.descriptors, world)
     if not value.requires_grad:
         raise InputError(
             f"{type(loss).__name__} returned a value without a gradient: compute it from anchor and positive with torch only."
         )
+    if teacher is not None:
+        value = value + teacher.weight * distil(teacher, sides, anchor.descriptors, positive.descriptors, world)
     optimizer.zero_grad(set_to_none=True)
     value.backward()
     world.sum_gradients(encoder.parameters())

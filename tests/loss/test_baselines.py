@@ -310,8 +310,8 @@ def test_progress_may_be_left_out_and_is_a_share(name: str) -> None:
 
 def test_the_cdf_from_end_to_end() -> None:
     """Distances differ by -2 to 2; five bins, by hand."""
-    weights = CDFLoss(bins=5).weigh(torch.tensor([-2.0, -1.9, 0.5, 2.0]), torch.ones(4, dtype=torch.bool))
-    assert weights.mul(4).tolist() == pytest.approx([1.9, 1.9, 2.5, 4])
+    weights = CDFLoss(bins=5).weigh(torch.tensor([-2.0, -1.9, 0.5, 1.5, 2.0]), torch.ones(5, dtype=torch.bool))
+    assert weights.mul(5).tolist() == pytest.approx([1.9, 1.9, 2.5, 3.5, 5])
 
 
 def test_votes_are_shared_by_two_bins() -> None:
