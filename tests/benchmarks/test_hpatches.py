@@ -211,10 +211,10 @@ def test_bad_input(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (root / name).rename(root / f"own_{name}")
     for words, named in (
         ("sift --root gone", "gone"),
-        ("sift --root ROOT --tasks gone", "gone"),
-        ("sift sift --root ROOT", "'sift'"),
+        ("sift --root ROOT --split all --tasks gone", "gone"),
+        ("sift sift --root ROOT --split all", "'sift'"),
         ("--root ROOT", "at least one descriptor"),
-        ("sift --root ROOT --pairs 1", "pairs must be at least 5"),
+        ("sift --root ROOT --split all --pairs 1", "pairs must be at least 5"),
         ("sift --root ROOT --split b", "split b"),
     ):
         assert main(["evaluate", "hpatches", *words.replace("ROOT", str(root)).split()]) == 2
