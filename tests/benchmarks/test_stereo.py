@@ -45,7 +45,7 @@ def test_matches_by_hand() -> None:
     found = score_matches("x", first, second, np.column_stack([np.arange(4)] * 2), disparity, 3.0)
     assert found.correct.tolist() == [True, False, True]
     np.testing.assert_array_equal(found.xy[0], [(10, 10), (20, 10), (12, 5)])
-    assert table([found])[1] == [["x", "3", "2", "66.7%"]]
+    assert table([found])[1] == [["x", "3", "2", "66.7"]]
     nothing = score_matches("x", features([]), features([]), np.empty((0, 2), dtype=np.int64), disparity, 3.0)
     assert nothing.share == 0 and not len(nothing.correct)
 
