@@ -83,7 +83,7 @@ def train_on(patches: np.ndarray, out: Path, steps: int, loss: str) -> str:
 @pytest.mark.parametrize("name", ["all_equal", "black"])
 def test_few_steps_on_degenerate_data(name: str, tmp_path: Path) -> None:
     """Augmented copies of one image can be distinguished, black patches cannot: the run warns."""
-    ended = train_on(DATA[name](), tmp_path, 6, "sdgm")
+    ended = train_on(DATA[name](), tmp_path, 100 if name == "black" else 6, "sdgm")  # shorter runs do not warn
     assert ("it says" in ended) == (name == "black")
 
 
