@@ -70,6 +70,8 @@ def has_descriptor_files(folder: Path) -> bool:
 def load_onnx(spec: str) -> Descriptor:
     """A model whose one input is patches (batch, 1, S, S) float32 in [0, 1]; its first output is taken."""
     path = Path(spec)
+    if not path.is_file():
+        raise InputError(f"{path} does not exist: write one with sdgmnet export onnx.")
     try:
         import onnxruntime
     except ImportError:
@@ -110,6 +112,8 @@ def load_kornia(spec: str) -> Descriptor:
     if name == "MKD":  # kernels alone: its whitening is learned, and would be downloaded
         kernels = kornia.feature.MKDDescriptor(32, whitening=None)  # type: ignore[arg-type]  # annotated too narrowly
         return Descriptor("kornia MKD", in_chunks(_inference(kernels), 32))
+    if path and not Path(path).is_file():
+        raise InputError(f"{path} does not exist: give a file of kornia's {name} weights, or none to download them.")
     try:
         module = getattr(kornia.feature, name)(pretrained=not path).eval()
         if path:
