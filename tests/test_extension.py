@@ -84,6 +84,7 @@ def test_loss_encoder_and_data_set_are_trained_with(extended: tuple[Run, Path]) 
     assert [line["label"] for line in json.loads(results)["lines"]] == ["run", "toydescriptor"]
 
 
+@pytest.mark.slow
 def test_the_tests_of_all_losses_and_the_reference_cover_the_additions(extended: tuple[Run, Path]) -> None:
     run, place = extended
     for name in ("tests", "reproduce", "bench", "pyproject.toml"):

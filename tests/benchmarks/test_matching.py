@@ -260,6 +260,7 @@ def test_compact_forms_follow_each_descriptor(sequences: Path) -> None:
 
 
 @pytest.mark.skipif("SDGMNET_DATA" not in os.environ, reason="SDGMNET_DATA is not set")
+@pytest.mark.slow
 def test_sift_on_a_real_sequence() -> None:
     """Measured elsewhere with the same rule: SIFT 0.746 and RootSIFT 0.774 on leuven."""
     read = [one for one in read_sequences(Path(os.environ["SDGMNET_DATA"]) / "sequences") if one.name == "leuven"]

@@ -156,6 +156,7 @@ def test_work_that_another_process_is_at_is_left_alone(two_models: Path, tmp_pat
     assert [path.name for path in (tmp_path / "work/scene").iterdir()] == [LOCK]
 
 
+@pytest.mark.slow
 def test_other_dense_options_make_the_maps_anew(two_models: Path, tmp_path: Path) -> None:
     for size in (96, 80):
         dense = DenseOptions(size=size, coarsest=size // 2)

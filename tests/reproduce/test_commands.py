@@ -258,6 +258,7 @@ def test_figures_of_a_run(run: Path, tmp_path: Path) -> None:
     assert "| 0.7 |" in (out / "table.md").read_text() and "< 30" in (out / "table.md").read_text()
 
 
+@pytest.mark.slow
 def test_captions_name_the_kind_of_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     TrainConfig(iterations=20, batch_size=8, loss="hynet", init="weights/older.safetensors").save(run / "config.json")

@@ -78,6 +78,7 @@ def test_images_are_numbered_camera_by_camera(work: Path) -> None:
     assert [name for (name,) in rows] == [photo["name"] for group in groups for photo in group]
 
 
+@pytest.mark.slow
 def test_finished_stages_are_not_repeated_and_the_bits_are_the_same(work: Path, tmp_path: Path) -> None:
     photos = work.parent / "photos"
     before = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()}
