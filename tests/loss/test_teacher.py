@@ -1,18 +1,26 @@
 """Distillation of angles: against a plain loop, and in training."""
 
 import math
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from rich.console import Console
+from safetensors.torch import load_file
 
 from sdgmnet.cli import main
 from sdgmnet.data.patchset import PatchSet
-from sdgmnet.encoders import SDGMNet, load_encoder, save_encoder
+from sdgmnet.encoders import SDGMNet, save_encoder
 from sdgmnet.errors import InputError
 from sdgmnet.loss.teacher import angle_distillation
+from sdgmnet.training.config import TrainConfig
+from sdgmnet.training.fit import train
+
+QUIET = Console(quiet=True)
 
 
 def unit(*shape: int, seed: int) -> torch.Tensor:
@@ -60,27 +68,27 @@ def test_training_with_a_teacher(blobs: PatchSet, other_blobs: PatchSet, tmp_pat
     """It changes the run, is resumed to the same bits with the same weights only, and must have the run's window."""
     torch.manual_seed(0)
     wide = SDGMNet()
-    save_encoder(wide, tmp_path / "teacher.safetensors", {})
+    teacher, run = tmp_path / "teacher.safetensors", tmp_path / "taught"
+    save_encoder(wide, teacher, {})
     wide.window = 20.0
     save_encoder(wide, tmp_path / "wide.safetensors", {})
     sets = [str(one.save(tmp_path / one.name) and tmp_path / one.name) for one in (blobs, other_blobs)]
     words = ["train", "--data", *sets, "--holdout", other_blobs.name, "--encoder", "fast", "--dropout", "0"]
     words += ["--iterations", "4", "--batch-size", "8", "--threads", "1", "--evaluations", "1"]
-    taught = [*words, "--teacher", str(tmp_path / "teacher.safetensors"), "--teacher-weight", "0.5"]
-    assert main([*words, "-o", str(tmp_path / "alone")]) == 0
-    assert main([*taught, "-o", str(tmp_path / "taught")]) == 0
-    alone, found = (load_encoder(tmp_path / run / "last.safetensors")[0] for run in ("alone", "taught"))
-    assert not torch.equal(alone.last.weight, found.last.weight)  # type: ignore[attr-defined]
-    run = tmp_path / "taught"
-    for name in ("results.json", "last.safetensors", "best.safetensors"):
-        (run / name).unlink()
-    for path in sorted((run / "checkpoints").iterdir())[1:]:
+    assert main([*words, "--teacher", str(teacher), "--teacher-weight", "0.5", "-o", str(run)]) == 0
+    taught = TrainConfig.load(run / "config.json")
+    train(replace(taught, teacher=None), tmp_path / "alone", console=QUIET)
+    assert not torch.equal(
+        *(load_file(tmp_path / one / "last.safetensors")["last.weight"] for one in ("alone", "taught"))
+    )
+    parts = tmp_path / "parts"
+    shutil.copytree(run, parts)
+    for path in (parts / "results.json", parts / "last.safetensors", *sorted((parts / "checkpoints").iterdir())[1:]):
         path.unlink()
-    assert main(["train", "-o", str(run), "--resume"]) == 0
-    again = load_encoder(run / "last.safetensors")[0]
-    assert torch.equal(again.last.weight, found.last.weight)  # type: ignore[attr-defined]
-    (run / "results.json").unlink()
-    save_encoder(SDGMNet(), tmp_path / "teacher.safetensors", {})
-    assert main(["train", "-o", str(run), "--resume"]) == 2
+    train(taught, parts, resume=True, console=QUIET)
+    assert (parts / "last.safetensors").read_bytes() == (run / "last.safetensors").read_bytes()
+    (parts / "results.json").unlink()
+    save_encoder(SDGMNet(), teacher, {})
+    assert main(["train", "-o", str(parts), "--resume"]) == 2
     assert main([*words, "--teacher", str(tmp_path / "wide.safetensors"), "-o", str(tmp_path / "no")]) == 2
     assert not (tmp_path / "no").exists()
