@@ -239,12 +239,13 @@ def load_descriptors(texts: Sequence[str], *, unique_labels: bool = True) -> lis
     return descriptors
 
 
-def require_descriptors(texts: Sequence[str]) -> None:
-    """InputError unless there is at least one descriptor, and each exists; loads nothing."""
+def require_descriptors(texts: Sequence[str], *, of_patches: bool = False) -> None:
+    """InputError unless there is at least one descriptor and each exists, and describes patches if it must; loads nothing."""
     if not texts:
         raise InputError(f"give at least one descriptor: {accepted_forms()}.")
     for text in texts:
-        require_form(text)
+        if require_form(text) == "opencv:NAME" and of_patches:
+            raise InputError(f"{text} is computed at keypoints of an image, not from patches: leave it out.")
 
 
 def require_form(text: str) -> str:

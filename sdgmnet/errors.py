@@ -29,7 +29,7 @@ class Interrupted(Stopped):
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Work that the same command continues: Ctrl-C says so."""
+    """Work that the same command continues, with a message that tells so on Ctrl-C."""
     try:
         yield
     except KeyboardInterrupt:

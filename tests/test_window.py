@@ -1,6 +1,7 @@
 """The side of patches in sigmas belongs to weights and PatchSets: every way to describe obeys it (ONNX: test_export.py)."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -212,12 +213,17 @@ def test_sets_of_several_windows_together(sets: dict[float, PatchSet]) -> None:
     assert (small[0] - small[1]).abs().mean() < 0.03
 
 
-def test_a_run_remembers_its_window(sets: dict[float, PatchSet], tmp_path: Path) -> None:
-    sets[24.0].save(tmp_path / "set")
-    assert main(["data", "pairs", str(tmp_path / "set"), "--count", "100"]) == 0
-    words = ["train", "--data", str(tmp_path / "set"), "--iterations", "2", "--batch-size", "8", "--evaluations", "1"]
+def test_a_run_remembers_its_window(
+    sets: dict[float, PatchSet], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for window, name in ((24.0, "set"), (12.0, "other")):
+        replace(sets[window], name=name, origin={**sets[window].origin, "scene": name}).save(tmp_path / name)
+    data = ["--data", str(tmp_path / "set"), str(tmp_path / "other"), "--holdout", "other"]
+    words = ["train", *data, "--iterations", "2", "--batch-size", "8", "--evaluations", "1"]
     words += ["--window", "20", "-o", str(tmp_path / "run")]
     assert main([*words, "--window", "30"]) == 2
     assert main(words) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "patches, 20 sigma)" in said and re.search(r"Held out: other, \d+ pairs, of 12 sigma only", said)
     assert json.loads((tmp_path / "run/last.json").read_text())["window"] == 20
     assert load_descriptor(str(tmp_path / "run/last.safetensors")).window == 20

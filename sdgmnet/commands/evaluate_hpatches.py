@@ -44,7 +44,7 @@ class Arguments:
 
 
 def main(arguments: Arguments) -> None:
-    require_descriptors(arguments.descriptors)
+    require_descriptors(arguments.descriptors, of_patches=True)
     if arguments.tasks is not None and not arguments.tasks.is_dir():
         raise InputError(f"--tasks {arguments.tasks} does not exist: give a folder of task files.")
     choose_sequences(arguments.root, arguments.split)

@@ -32,7 +32,7 @@ class Arguments:
 
 
 def main(arguments: Arguments) -> None:
-    require_descriptors(arguments.descriptors)
+    require_descriptors(arguments.descriptors, of_patches=True)
     require_sources(arguments.data)
     descriptors = load_descriptors(arguments.descriptors, unique_labels=False)
     from sdgmnet.benchmarks import phototour

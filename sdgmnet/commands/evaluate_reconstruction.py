@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from sdgmnet.benchmarks.photo_sets import read_photo_sets
 from sdgmnet.descriptors import COMPARED
-from sdgmnet.errors import InputError
+from sdgmnet.errors import InputError, resumable
 from sdgmnet.options import Flag, Option, Out, Positional, require_options
 from sdgmnet.report import Section, deliver, print_aside, progress_bars
 from sdgmnet.sfm.colmap import require_pycolmap
@@ -82,7 +82,7 @@ def main(arguments: Arguments) -> None:
     entries = parse_entries(arguments.descriptors)
     options = BenchmarkOptions(**{name: getattr(arguments, name) for name in BenchmarkOptions.__dataclass_fields__})
     use_threads(arguments.threads)
-    with progress_bars() as on_progress:
+    with resumable(), progress_bars() as on_progress:
         rows, failed = run(entries, sets, arguments.out, options, on_progress)
     for one in failed:
         print_aside(f"{one['set']}, {one['label']}: {one['reason']}")

@@ -38,12 +38,14 @@ class Display:
         if self.writer is not None:
             self.writer.close()
 
-    def introduce(self, sources: Sources, device: torch.device, left_out: dict[str, int], ranks: int = 1) -> None:
+    def introduce(
+        self, sources: Sources, window: float, device: torch.device, left_out: dict[str, int], ranks: int = 1
+    ) -> None:
         patches = sum(len(patchset) for patchset in sources.train)
         trained, threads = ", ".join(patchset.name for patchset in sources.train), torch.get_num_threads()
         self.console.print(
-            f"Training {self.config.encoder} with the loss {self.config.loss} on {trained} ({patches} patches): "
-            f"{self.config.iterations} iterations of {self.config.batch_size} pairs, {device}, "
+            f"Training {self.config.encoder} with the loss {self.config.loss} on {trained} ({patches} patches, "
+            f"{window:g} sigma): {self.config.iterations} iterations of {self.config.batch_size} pairs, {device}, "
             f"{threads} thread{'' if threads == 1 else 's'}, {self.config.engine}{f', {ranks} ranks' if ranks > 1 else ''}."
         )
         for remark in sources.remarks:
@@ -55,7 +57,8 @@ class Display:
             )
         for patchset in sources.test:
             pairs = len(some_pairs(patchset, self.config.most_evaluation_pairs))
-            self.console.print(f"Held out: {patchset.name}, {pairs} pairs.")
+            narrow = f", of {patchset.window:g} sigma only" if patchset.window < window else ""
+            self.console.print(f"Held out: {patchset.name}, {pairs} pairs{narrow}.")
         if not sources.test:
             self.console.print("No set is held out (--holdout): best.safetensors will be the last weights.")
 

@@ -73,7 +73,7 @@ def train(
         log = restore(run, sources, out, console) if resume else begin(run, sources, out)
         display = held.enter_context(show(console, config if world.is_rank_zero else _quiet(config), out, run.step))
         stopping = held.enter_context(stop_signals(SECONDS_BETWEEN_SIGNALS if world.size > 1 else 0))
-        display.introduce(sources, device, run.sampler.plan(config.batch_size).left_out, world.size)
+        display.introduce(sources, run.sampler.window, device, run.sampler.plan(config.batch_size).left_out, world.size)
         with explain_failures(run, out):
             scores = fit(run, sources.test, out, log, display, stopping)
             return finish(run, sources, scores, out, display)

@@ -1,9 +1,12 @@
 """Descriptors of OpenCV's contrib modules, where they are installed; what is said where they are not."""
 
+from pathlib import Path
+
 import cv2
 import numpy as np
 import pytest
 
+from sdgmnet.cli import main
 from sdgmnet.descriptors import load_descriptor
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import describe_keypoints
@@ -75,3 +78,10 @@ def test_theirs_turn_with_the_image(name: str) -> None:
 def test_a_name_that_does_not_exist() -> None:
     with pytest.raises(InputError, match="did you mean opencv:VGG"):
         load_descriptor("opencv:VGS")
+
+
+@pytest.mark.parametrize("benchmark", ["phototour", "hpatches"])
+def test_patch_benchmarks_refuse_it_at_once(benchmark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = ["--root", str(tmp_path)] if benchmark == "hpatches" else []
+    assert main(["evaluate", benchmark, "sift", "vgg=opencv:VGG", *root]) == 2
+    assert "vgg=opencv:VGG" in capsys.readouterr().err
