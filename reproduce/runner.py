@@ -14,14 +14,13 @@ from reproduce.results import FILE, RATE, Result, best, last, last_ten, mean_of
 from reproduce.runs import NOT_IN_DIGEST, Planned, flat_settings, missing, unique_runs
 from sdgmnet.benchmarks import phototour
 from sdgmnet.data.patchset import PatchSet, some_pairs
-from sdgmnet.data.sampler import PairSampler
 from sdgmnet.descriptors import load_descriptor
 from sdgmnet.errors import InputError, Interrupted, TrainingStopped
 from sdgmnet.report import STDERR, print_aside
 from sdgmnet.storage import read_record, try_lock
 from sdgmnet.training.fit import train
 from sdgmnet.training.log import read_log
-from sdgmnet.training.run import Diverged, Run, evaluate, iterate_once, start
+from sdgmnet.training.run import Diverged, Run, evaluate, iterate_once, make_sampler, start
 
 TIMED_STEPS = 3
 TIMED_PAIRS = 200
@@ -187,14 +186,12 @@ def require_batches(runs: Sequence[Planned]) -> None:
     seen = set()
     for one in runs:
         config = one.config
-        key = (one.train.name, config.batch_size, config.balance, config.views, config.carried)
+        settings = (config.balance, config.views, config.scenes_per_batch, config.carried, config.window)
+        key = (one.train.name, config.batch_size, *settings)
         if key not in seen:
             seen.add(key)
-            sampler = PairSampler(
-                one.train.train, config.seed, balance=config.balance, views=config.views, reprojected=config.carried
-            )
             try:
-                sampler.require_batch_size(config.batch_size)
+                make_sampler(config, one.train.train).require_batch_size(config.batch_size)
             except InputError as error:
                 raise InputError(f"group {one.train.name}: {error}") from error
 

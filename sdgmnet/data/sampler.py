@@ -39,24 +39,31 @@ class BatchPlan:
     """Which pools the points of a batch are drawn from; a pure function of the random generator.
 
     Each scene uses one of its pools per batch. Pools that are too small for the scene's share of the batch are left out if the
-    scene has others.
+    scene has others. `scenes_per_batch` scenes are in a batch, None for all.
     """
 
     def __init__(
-        self, scenes: Mapping[str, Sequence[PointPool]], balance: Balance, views: float, batch_size: int
+        self,
+        scenes: Mapping[str, Sequence[PointPool]],
+        balance: Balance,
+        views: float,
+        batch_size: int,
+        scenes_per_batch: int | None = None,
     ) -> None:
         self.balance, self.views = balance, views
+        self.scenes_per_batch = min(scenes_per_batch or len(scenes), len(scenes))
         self.left_out: dict[str, int] = {}  # scene -> how many of its pools are too small
         self.scenes: dict[str, list[PointPool]] = {}
         for name, pools in scenes.items():
             used = self._used(pools)
-            enough = [pool for pool in used if pool.capacity * len(scenes) >= batch_size]
+            enough = [pool for pool in used if pool.capacity * self.scenes_per_batch >= batch_size]
             if used:
                 self.scenes[name] = enough or used
             if enough and len(enough) < len(used):
                 self.left_out[name] = len(used) - len(enough)
-        # The largest batch that is possible whichever pools are used.
-        self.capacity = sum(min(pool.capacity for pool in pools) for pools in self.scenes.values())
+        # The largest batch that is possible whichever scenes and pools are used.
+        smallest = sorted(min(pool.capacity for pool in pools) for pools in self.scenes.values())
+        self.capacity = sum(smallest[: self.scenes_per_batch])
         points = [pool.points for pools in self.scenes.values() for pool in pools]
         self.everything = np.sort(np.concatenate(points)) if points else np.empty(0, dtype=np.int64)
 
@@ -68,9 +75,15 @@ class BatchPlan:
         return found
 
     def draw(self, rng: np.random.Generator, count: int) -> list[Draw]:
-        if self.balance == "points" and all(len(pools) == 1 for pools in self.scenes.values()):
+        everything = self.scenes_per_batch >= len(self.scenes) and all(
+            len(pools) == 1 for pools in self.scenes.values()
+        )
+        if self.balance == "points" and everything:
             return [Draw(self.everything, count)]
-        chosen = [self._choose(pools, rng) for pools in self.scenes.values()]
+        scenes = list(self.scenes.values())
+        if self.scenes_per_batch < len(scenes):
+            scenes = [scenes[number] for number in rng.permutation(len(scenes))[: self.scenes_per_batch]]
+        chosen = [self._choose(pools, rng) for pools in scenes]
         if self.balance == "points":
             return [Draw(np.concatenate([pool.points for pool in chosen]), count)]
         shares = equal_shares(count, np.array([pool.capacity for pool in chosen]), rng)
@@ -105,8 +118,9 @@ class PairSampler:
 
     Ambiguous points are never drawn together, nor are points of different groups of a scene (`batch_groups`). With `balance`
     "points" every usable point of the chosen groups is equally likely, with "scenes" every scene gives as many. `views` is the
-    share of batches that use a scene's synthetic views, if it also has other patches. Without `reprojected` only patches of
-    detected keypoints are used. `window` is the side of the patches in sigmas: the centre of wider ones is used.
+    share of batches that use a scene's synthetic views, if it also has other patches; `scenes_per_batch` scenes are in a batch,
+    None for all. Without `reprojected` only patches of detected keypoints are used. `window` is the side of the patches in
+    sigmas: the centre of wider ones is used.
     """
 
     def __init__(
@@ -116,10 +130,12 @@ class PairSampler:
         *,
         balance: Balance = "points",
         views: float = 0.5,
+        scenes_per_batch: int | None = None,
         reprojected: bool = True,
         window: float | None = None,
     ) -> None:
         self.patchsets, self.seed, self.balance, self.views = list(patchsets), seed, balance, views
+        self.scenes_per_batch = scenes_per_batch
         self.window = training_window(self.patchsets, window)
         self.shares = np.array(
             [self.window / patchset.window for patchset in self.patchsets]
@@ -164,7 +180,9 @@ class PairSampler:
 
     def plan(self, batch_size: int) -> BatchPlan:
         if batch_size not in self._plans:
-            self._plans[batch_size] = BatchPlan(self.scenes, self.balance, self.views, batch_size)
+            self._plans[batch_size] = BatchPlan(
+                self.scenes, self.balance, self.views, batch_size, self.scenes_per_batch
+            )
         return self._plans[batch_size]
 
     def indices(self, step: int, batch_size: int) -> np.ndarray:

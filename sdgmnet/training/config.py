@@ -87,6 +87,9 @@ class TrainConfig:
     """What is sampled equally often: points, or scenes, however many points they have."""
     views: float = 0.5
     """Share of batches, 0 to 1, that use a scene's synthetic views (data views), if it also has patches of photos."""
+    scenes_per_batch: int | None = None
+    """Number of scenes in a batch, chosen at random for each. Fewer give more negatives from the same image, which are harder;
+    default: all."""
     carried: Annotated[bool, Option(name="reprojected", former=("--carried",))] = True
     """Also train on patches at reprojected locations, where no keypoint was detected (see data photos --reprojected)."""
     window: float | None = None
@@ -260,7 +263,16 @@ SHARE: Rule = (lambda value: 0 <= value <= 1, "must lie in [0, 1]")
 BELOW_ONE: Rule = (lambda value: 0 <= value < 1, "must lie in [0, 1)")
 RULES: dict[str, Rule] = {
     **dict.fromkeys(
-        ("iterations", "threads", "chunk_size", "evaluations", "evaluation_pairs", "checkpoint_every"), COUNT
+        (
+            "iterations",
+            "threads",
+            "chunk_size",
+            "evaluations",
+            "evaluation_pairs",
+            "checkpoint_every",
+            "scenes_per_batch",
+        ),
+        COUNT,
     ),
     "batch_size": (lambda value: value >= 2, "must be at least 2, so that each pair has a negative"),
     "seed": (lambda value: 0 <= value < 2**63, "must be in [0, 2^63)"),

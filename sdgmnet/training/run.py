@@ -95,6 +95,18 @@ def resolve_hardware(config: TrainConfig, device: torch.device) -> TrainConfig:
     return replace(config, engine=engine, chunk_size=chunk_size, threads=threads)
 
 
+def make_sampler(config: TrainConfig, patchsets: Sequence[PatchSet]) -> PairSampler:
+    return PairSampler(
+        patchsets,
+        config.seed,
+        balance=config.balance,
+        views=config.views,
+        scenes_per_batch=config.scenes_per_batch,
+        reprojected=config.carried,
+        window=config.window,
+    )
+
+
 def start(
     config: TrainConfig,
     patchsets: Sequence[PatchSet],
@@ -111,14 +123,7 @@ def start(
     encoder = ENCODERS[config.encoder](config.dropout)
     if config.initialisation == "orthogonal":
         initialise_orthogonally(encoder)
-    sampler = PairSampler(
-        patchsets,
-        config.seed,
-        balance=config.balance,
-        views=config.views,
-        reprojected=config.carried,
-        window=config.window,
-    )
+    sampler = make_sampler(config, patchsets)
     encoder.window = sampler.window
     sampler.require_batch_size(config.batch_size)
     if config.mean_image and isinstance(encoder, L2Net) and not resume:

@@ -12,7 +12,7 @@ from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.sampler import BatchPlan, PairSampler, PointPool, _generator, connected, equal_shares
 from sdgmnet.engine import halve
 from sdgmnet.errors import InputError
-from sdgmnet.registry import Augmentation
+from sdgmnet.registry import Augmentation, Balance
 from tests.data.samples import blank_set, noise_set
 
 
@@ -226,6 +226,18 @@ def test_scenes_are_balanced_when_asked() -> None:
         names = [name for step in range(40) for name, _ in places(sampler, step, 50)]
         assert np.mean([name == "small" for name in names]) == pytest.approx(expected, abs=0.06)
         assert len({number // 3 for number in sampler.indices(0, 60)[0].tolist()}) == 60
+
+
+@pytest.mark.parametrize("balance", ["points", "scenes"])
+def test_a_batch_of_few_scenes(balance: Balance) -> None:
+    sets = [real(name, 100) for name in ("one", "two", "three", "four")]
+    sampler = PairSampler(sets, 0, balance=balance, scenes_per_batch=2)
+    seen = [frozenset(name for name, _ in places(sampler, step, 60)) for step in range(200)]
+    counts = [seen.count(pair) for pair in set(seen)]
+    assert len(counts) == 6 and {len(pair) for pair in seen} == {2} and min(counts) > 15
+    with pytest.raises(InputError, match="--batch-size 200 or less"):
+        sampler.require_batch_size(201)
+    assert (PairSampler(sets, 0, scenes_per_batch=9).indices(0, 60) == PairSampler(sets, 0).indices(0, 60)).all()
 
 
 def test_images_are_drawn_as_often_as_they_have_points_and_poor_ones_left_out() -> None:

@@ -30,7 +30,8 @@ def test_every_default() -> None:
         "data": ("demo",), "holdout": (), "iterations": 200_000, "batch_size": 1024, "seed": 0, "encoder": "sdgmnet",
         "initialisation": "torch", "mean_image": False, "optimizer": "sgd", "learning_rate": 1.0, "schedule": "halving",
         "drops": 0, "drop_factor": 0.1, "momentum": 0.9, "dampening": 0.0, "weight_decay": 1e-4, "dropout": 0.3,
-        "augmentation": "paper", "balance": "points", "views": 0.5, "carried": True, "window": None, "loss": "sdgm",
+        "augmentation": "paper", "balance": "points", "views": 0.5, "scenes_per_batch": None, "carried": True,
+        "window": None, "loss": "sdgm",
         "loss_options": (), "orthogonality": 0.0, "teacher": None, "teacher_weight": 1.0, "joint_batchnorm": False,
         "init": None, "device": "auto", "threads": None, "engine": "auto",
         "recompute": False, "chunk_size": None, "evaluations": None, "evaluation_pairs": None, "checkpoint_every": None,
@@ -63,6 +64,7 @@ LIMITS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {  # setting ->
     "drop_factor": ((0.01, 1.0), (0.0, 1.01)),
     "orthogonality": ((0.0, 2.0), (-0.1,)),
     "views": ((0.0, 1.0), (-0.1, 1.01)),
+    "scenes_per_batch": ((1, 100), (0,)),
     "window": ((1.0, 100.0), (0.9, 101.0)),
     "weight_decay": ((0.0, 0.5), (-1e-4,)),
 }
