@@ -10,7 +10,7 @@ from bench.command import Row, command, memory_row, rate_row, seconds_row, share
 from bench.options import Options
 from bench.timing import Call, Timing, alternate, in_fresh_process, matrix_product
 from bench.training import FORWARD_FLOP
-from sdgmnet.encoders import SDGMNet
+from sdgmnet.encoders import FastSDGMNet, SDGMNet
 from sdgmnet.engine import describe_patches
 from sdgmnet.report import OnProgress, no_progress, track
 
@@ -34,9 +34,10 @@ def time_inference(patches: int, repeats: int, on_progress: OnProgress = no_prog
 
     pixels = torch.rand(patches, 1, 32, 32)
     part = pixels[: min(patches, 2048)]
-    encoder = SDGMNet().eval()
+    encoder, fast = SDGMNet().eval(), FastSDGMNet().eval()
     methods: dict[str, tuple[Call, float]] = {
         "ours": (lambda: describe_patches(encoder, pixels), patches),
+        "ours, fast": (lambda: describe_patches(fast, pixels), patches),
         "ours, eager": (lambda: describe_patches(encoder, part, engine="eager"), len(part)),
     }
 

@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -13,13 +13,14 @@ from bench.options import Options
 from bench.timing import Timing, alternate, in_fresh_process, seconds_of
 from bench.training import unit_pairs
 from sdgmnet.data.synthetic.demo import read_motorcycle
-from sdgmnet.encoders import SDGMNet
+from sdgmnet.encoders import FastSDGMNet, SDGMNet
 from sdgmnet.errors import InputError
-from sdgmnet.features.describe import StageTimer, describe_image, descriptor_from_encoder
+from sdgmnet.features.describe import Descriptor, StageTimer, describe_image, descriptor_from_encoder
 from sdgmnet.features.match import match as match_descriptors
 from sdgmnet.report import OnProgress, no_progress, track
 
 RATIO = 0.9
+TIMED_ENCODERS = {"sdgmnet": SDGMNet, "fast": FastSDGMNet}
 STAGES = ("reading", "finding keypoints", "cutting patches", "describing", "matching")
 
 
@@ -64,13 +65,21 @@ def measure_matching(options: Options, on_progress: OnProgress) -> Iterator[Row]
     yield memory_row(what, "ours", memory["megabytes"])
 
 
-def time_images(
-    paths: tuple[Path, Path], repeats: int, on_progress: OnProgress = no_progress
-) -> tuple[dict[str, list[float]], list[float], int]:
-    """From two files to mutual matches: seconds of our stages, of the usual script with OpenCV's SIFT, and keypoints."""
-    descriptor = descriptor_from_encoder(SDGMNet().eval())
+class ImageTimes(NamedTuple):
+    """Seconds of each repetition, from two files to mutual matches."""
 
-    def ours() -> tuple[list[float], int]:
+    stages: dict[str, dict[str, list[float]]]  # encoder -> stage
+    script: list[float]  # the usual script with OpenCV's SIFT
+    keypoints: int  # of both images
+
+    def total(self, encoder: str, without: str = "") -> np.ndarray:
+        return np.sum([seconds for stage, seconds in self.stages[encoder].items() if stage != without], axis=0)
+
+
+def time_images(paths: tuple[Path, Path], repeats: int, on_progress: OnProgress = no_progress) -> ImageTimes:
+    descriptors = {name: descriptor_from_encoder(encoder().eval()) for name, encoder in TIMED_ENCODERS.items()}
+
+    def ours(descriptor: Descriptor) -> tuple[list[float], int]:
         timer = StageTimer()
         first, second = (describe_image(path, descriptor=descriptor, size=None, timer=timer) for path in paths)
         if not len(first.keypoints.xy) or not len(second.keypoints.xy):
@@ -86,23 +95,30 @@ def time_images(
         )
         cv2.BFMatcher(cv2.NORM_L2, crossCheck=True).match(first, second)
 
-    rounds = [(*ours(), seconds_of(opencv)) for _ in track(range(repeats + 1), "two images", on_progress)]
-    stages, keypoints, script = zip(*rounds[1:], strict=True)  # the first is the warm-up
-    return {name: [one[i] for one in stages] for i, name in enumerate(STAGES)}, list(script), keypoints[0]
+    stages: dict[str, dict[str, list[float]]] = {name: {stage: [] for stage in STAGES} for name in descriptors}
+    script, keypoints = [], 0
+    for repeat in track(range(repeats + 1), "two images", on_progress):
+        for name, descriptor in descriptors.items():
+            seconds, keypoints = ours(descriptor)
+            for stage, one in zip(STAGES, seconds, strict=True):
+                stages[name][stage] += [one] * (repeat > 0)  # the first is the warm-up
+        script += [seconds_of(opencv)] * (repeat > 0)
+    return ImageTimes(stages, script, keypoints)
 
 
 def measure_images(options: Options, on_progress: OnProgress) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         paths = (options.images[0], options.images[1]) if options.images else write_megapixel_pair(Path(folder))
-        stages, script, keypoints = time_images(paths, options.repeats, on_progress)
-    what = f"two images, {keypoints} keypoints"
-    for name, seconds in stages.items():
-        rate = f"{keypoints / np.median(seconds):.0f} patches/s" if name == "describing" else ""
-        yield seconds_row(what, name, seconds, rate)
-    rest = np.sum([seconds for name, seconds in stages.items() if name != "describing"], axis=0)
-    ratio = f"{np.median(rest / np.array(script)):.2f} x OpenCV"
-    yield seconds_row(what, "all but describing", rest.tolist(), ratio)
-    yield seconds_row(what, "OpenCV's SIFT, brute force", script)
+        times = time_images(paths, options.repeats, on_progress)
+    what = f"two images, {times.keypoints} keypoints"
+    for encoder, stages in times.stages.items():
+        for stage, seconds in stages.items():
+            rate = f"{times.keypoints / np.median(seconds):.0f} patches/s" if stage == "describing" else ""
+            yield seconds_row(what, f"{encoder}, {stage}", seconds, rate)
+        for name, total in ("all", times.total(encoder)), ("all but describing", times.total(encoder, "describing")):
+            ratio = f"{np.median(total / np.array(times.script)):.2f} x OpenCV"
+            yield seconds_row(what, f"{encoder}, {name}", total.tolist(), ratio)
+    yield seconds_row(what, "OpenCV's SIFT, brute force", times.script)
 
 
 def write_megapixel_pair(folder: Path) -> tuple[Path, Path]:

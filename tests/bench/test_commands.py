@@ -13,7 +13,7 @@ import torch
 from bench import timing
 from bench.__main__ import COMMANDS
 from bench.inference import best_batch
-from bench.matching import STAGES
+from bench.matching import STAGES, TIMED_ENCODERS
 from bench.training import plain_loss, time_training, unit_pairs
 from sdgmnet import SDGMLoss
 from sdgmnet.cli import main
@@ -108,7 +108,8 @@ def test_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         image = cv2.resize(rng.integers(0, 256, (20, 30), dtype=np.uint8), (180, 120), interpolation=cv2.INTER_CUBIC)
         cv2.imwrite(name, image)
     rows = bench_rows(tmp_path, "images", "--images", *names)
-    assert [row[1] for row in rows][:5] == list(STAGES)
+    stages = [*STAGES, "all", "all but describing"]
+    assert [row[1] for row in rows][:-1] == [f"{encoder}, {stage}" for encoder in TIMED_ENCODERS for stage in stages]
     assert rows[5][-1].endswith("x OpenCV") and float(rows[5][-1].split()[0]) > 0
     assert main(["images", "--images", names[0]], COMMANDS, "python -m bench") == 2
     assert "two images" in capsys.readouterr().err
