@@ -116,15 +116,25 @@ def describe_patches(
         raise InputError(f"batch_size must be at least 1, not {batch_size}.")
     patches = _check(encoder, patches)
     engine = choose_engine(engine, encoder)
-    describe: Callable[[Tensor], Tensor] = encoder
-    if engine == "native" and isinstance(encoder, SDGMNet):
-        describe = partial(native.describe, encoder)
-    elif engine == "native" and isinstance(encoder, L2Net):
-        describe = partial(batchnorm.describe, encoder)
     out = np.empty((len(patches), encoder.descriptor_size), dtype=np.float32)
     chunk = batch_size or choose_chunk(engine, encoder, INFERENCE) or len(patches)
-    _compute_chunks(encoder, patches, chunk, describe, out)
+    _compute_chunks(encoder, patches, chunk, _describer(encoder, engine), out)
     return out
+
+
+def _describer(encoder: Encoder, engine: Engine) -> Callable[[Tensor], Tensor]:
+    """Patches (B, S, S) -> descriptors (B, D), by a chosen engine."""
+    if engine == "native" and isinstance(encoder, SDGMNet):
+        packed = native.pack_trunk(encoder)
+
+        def describe(patches: Tensor) -> Tensor:
+            is_double = patches.dtype == torch.uint8 and patches.shape[-1] == 2 * encoder.patch_size
+            pixels = native.halve(patches) if is_double else prepare(patches, encoder.patch_size)
+            return native.describe(encoder, packed, pixels)
+
+        return describe
+    compute = partial(batchnorm.describe, encoder) if engine == "native" and isinstance(encoder, L2Net) else encoder
+    return lambda patches: compute(prepare(patches, encoder.patch_size))
 
 
 def feature_lengths(encoder: Encoder, patches: np.ndarray | Tensor) -> np.ndarray:
@@ -132,7 +142,8 @@ def feature_lengths(encoder: Encoder, patches: np.ndarray | Tensor) -> np.ndarra
     patches = _check(encoder, patches)
     out = np.empty(len(patches))
 
-    def lengths(pixels: Tensor) -> Tensor:
+    def lengths(patches: Tensor) -> Tensor:
+        pixels = prepare(patches, encoder.patch_size)
         return torch.linalg.vector_norm(encoder.encode(pixels).raw.double(), dim=1)
 
     _compute_chunks(encoder, patches, INFERENCE.eager, lengths, out)
@@ -142,7 +153,7 @@ def feature_lengths(encoder: Encoder, patches: np.ndarray | Tensor) -> np.ndarra
 def _compute_chunks(
     encoder: Encoder, patches: np.ndarray | Tensor, size: int, compute: Callable[[Tensor], Tensor], out: np.ndarray
 ) -> None:
-    """out[i] = compute(prepared patches)[i], chunk by chunk, in evaluation mode."""
+    """out[i] = compute(patches)[i], chunk by chunk, in evaluation mode."""
     device, target = device_of(encoder), torch.from_numpy(out)
     with _evaluation_mode(encoder), torch.inference_mode():
         for start in range(0, len(patches), size):
@@ -152,7 +163,7 @@ def _compute_chunks(
                     np.array(chunk, np.uint8 if chunk.dtype == np.uint8 else np.float32, order="C")
                 )
             _check_range(chunk, start)
-            target[start : start + size] = compute(prepare(chunk.to(device), encoder.patch_size))
+            target[start : start + size] = compute(chunk.to(device))
 
 
 @contextmanager

@@ -23,6 +23,7 @@ POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes
 SIGNATURES = {  # function -> type of its result, types of its arguments
     "sdgmnet_lanes": (INT, []),
     "sdgmnet_kept_floats": (LONG, [INT]),
+    "sdgmnet_halve": (None, [POINTER, LONG, POINTER, INT]),
     "sdgmnet_forward": (None, [INT, POINTER, POINTER, LONG, POINTER, POINTER, INT]),
     "sdgmnet_backward": (None, [INT] + [POINTER] * 3 + [LONG] + [POINTER] * 3 + [INT]),
     "sdgmnet_layer_forward": (None, [INT] + [POINTER] * 7 + [LONG, INT]),

@@ -282,7 +282,35 @@ static void backward_some(const Network &network, const Model<const float> &mode
     }
 }
 
+// One patch of 64 x 64 bytes -> 32 x 32 floats in [0, 1]: the filter [1, 3, 3, 1] both ways. At the borders, where one of its
+// four pixels is outside, the other three are divided by 7 instead of 8.
+static void halve_patch(const unsigned char *pixels, float *halved) {
+    constexpr int SIDE = 64, HALF = SIDE / 2;
+    const auto weights = [](int at) { return at == 0 || at + 1 == HALF ? 7.0f : 8.0f; };
+    static const unsigned char outside[SIDE] = {};
+    for (int row = 0; row < HALF; row++) {
+        const unsigned char *middle = pixels + 2 * row * SIDE;
+        const unsigned char *above = row ? middle - SIDE : outside;
+        const unsigned char *below = row + 1 < HALF ? middle + 2 * SIDE : outside;
+        int sums[SIDE + 2] = {};  // a zero at either end
+        for (int column = 0; column < SIDE; column++)
+            sums[column + 1] = above[column] + 3 * (middle[column] + middle[SIDE + column]) + below[column];
+        for (int column = 0; column < HALF; column++) {
+            const int *four = sums + 2 * column;
+            halved[row * HALF + column] = float(four[0] + 3 * (four[1] + four[2]) + four[3]) /
+                                          (255.0f * weights(row) * weights(column));
+        }
+    }
+}
+
 extern "C" {
+
+// patches (count, 64, 64) -> (count, 32, 32) in [0, 1], as the trunk reads them.
+void sdgmnet_halve(const unsigned char *patches, long count, float *halved, int threads) {
+    in_threads(count, threads, 1, [=](int, long patch, long stop) {
+        for (; patch < stop; patch++) halve_patch(patches + patch * 64 * 64, halved + patch * INPUTS);
+    });
+}
 
 int sdgmnet_lanes() { return LANES; }
 

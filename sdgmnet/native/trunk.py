@@ -48,7 +48,7 @@ def maps(encoder: SDGMNet, patches: Tensor, spare: list[Tensor] | None = None) -
     spare: list of memory for activations, taken from it and returned after the backward pass. New memory at every step,
     half a megabyte per patch, would cost a tenth of the step.
     """
-    parameters = [*encoder.input.parameters(), *encoder.first.parameters(), *encoder.middle.parameters()]
+    parameters = _trunk_parameters(encoder)
     if patches.device.type != "cpu" or patches.dtype != torch.float32 or patches.shape[1:] != (1, 32, 32):
         raise InputError(
             f"the native engine takes float32 patches (B, 1, 32, 32) on the CPU, not {patches.dtype} "
@@ -64,9 +64,26 @@ def maps(encoder: SDGMNet, patches: Tensor, spare: list[Tensor] | None = None) -
     return _forward(type(encoder), patches.contiguous(), packed, None, threads)
 
 
-def describe(encoder: SDGMNet, patches: Tensor) -> Tensor:
-    """(B, 1, 32, 32) -> descriptors (B, 128), as `encoder(patches)`."""
-    return F.normalize(encoder.normalise_batch(encoder.reduce(maps(encoder, patches))), dim=1)
+def describe(encoder: SDGMNet, packed: Tensor, patches: Tensor) -> Tensor:
+    """(B, 1, 32, 32) -> descriptors (B, 128), as `encoder(patches)` without gradients; `packed` is `pack_trunk(encoder)`."""
+    made = _forward(type(encoder), patches.contiguous(), packed, None, torch.get_num_threads())
+    return F.normalize(encoder.normalise_batch(encoder.reduce(made)), dim=1)
+
+
+def pack_trunk(encoder: SDGMNet) -> Tensor:
+    """The trunk's parameters as trunk.cpp reads them; needed once for any number of patches."""
+    return pack(_trunk_parameters(encoder), needed_library().sdgmnet_lanes())
+
+
+def halve(patches: Tensor) -> Tensor:
+    """(B, 64, 64) uint8 -> (B, 1, 32, 32) in [0, 1]: `engine.prepare` within rounding."""
+    patches, made = patches.contiguous(), torch.empty(len(patches), 1, 32, 32, **PLAIN)
+    needed_library().sdgmnet_halve(patches.data_ptr(), len(patches), made.data_ptr(), torch.get_num_threads())
+    return made
+
+
+def _trunk_parameters(encoder: SDGMNet) -> list[nn.Parameter]:
+    return [*encoder.input.parameters(), *encoder.first.parameters(), *encoder.middle.parameters()]
 
 
 def _forward(kind: type[Encoder], patches: Tensor, packed: Tensor, kept: Tensor | None, threads: int) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sdgmnet.encoders import FastSDGMNet, SDGMNet
-from sdgmnet.engine import describe_patches
+from sdgmnet.engine import describe_patches, prepare
 from sdgmnet.errors import InputError
 from sdgmnet.native import trunk
 from sdgmnet.native.build import library
@@ -196,3 +196,16 @@ def test_descriptors_equal_eager_ones(encoder: SDGMNet, size: int) -> None:
         encoder(torch.rand(50, 1, 32, 32))  # BatchNorm away from its initial state
     fast, plain = (describe_patches(encoder, patches, engine=engine) for engine in ("native", "eager"))
     assert abs(fast - plain).max() < 1e-5
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_halving_bytes(threads: int) -> None:
+    """Noise, and values at every place that no weight may leave out or count twice; also rows that are not contiguous."""
+    patches = torch.randint(0, 256, (7, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    white = torch.full((1, 64, 64), 255, dtype=torch.uint8)
+    with torch_threads(threads):
+        for some in (patches, patches.transpose(1, 2), patches[::2], white, patches[:0]):
+            found = trunk.halve(some)
+            assert found.shape == (len(some), 1, 32, 32)
+            torch.testing.assert_close(found, prepare(some, 32), atol=1e-6, rtol=0)
+    assert (trunk.halve(white) == 1).all()
