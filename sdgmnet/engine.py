@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from sdgmnet.encoders import Encoder, L2Net, SDGMNet
+from sdgmnet.encoders import Encoder, FastSDGMNet, L2Net, SDGMNet
 from sdgmnet.errors import InputError
 from sdgmnet.native import batchnorm
 from sdgmnet.native import trunk as native
@@ -27,6 +27,7 @@ class ChunkSizes(NamedTuple):
 
     eager: int  # activations stay in a CPU's cache
     native: int
+    native_fast: int
     native_l2net: int | None
     cuda: int | None
 
@@ -34,8 +35,8 @@ class ChunkSizes(NamedTuple):
 RANGE_TOLERANCE = 1e-3  # of float patches, for rounding
 
 # The native engine uses the cache by itself; with gradients, fewer calls keep its threads busier.
-INFERENCE = ChunkSizes(eager=64, native=512, native_l2net=128, cuda=4096)
-TRAINING = ChunkSizes(eager=64, native=1024, native_l2net=None, cuda=None)
+INFERENCE = ChunkSizes(eager=64, native=512, native_fast=2048, native_l2net=128, cuda=4096)
+TRAINING = ChunkSizes(eager=64, native=1024, native_fast=1024, native_l2net=None, cuda=None)
 
 
 def choose_engine(engine: Engine, encoder: Encoder) -> Engine:
@@ -56,7 +57,9 @@ def choose_chunk(engine: Engine, encoder: Encoder, sizes: ChunkSizes) -> int | N
         return sizes.cuda
     if engine == "eager":
         return sizes.eager
-    return sizes.native_l2net if isinstance(encoder, L2Net) else sizes.native
+    if isinstance(encoder, L2Net):
+        return sizes.native_l2net
+    return sizes.native_fast if isinstance(encoder, FastSDGMNet) else sizes.native
 
 
 def device_of(encoder: Encoder) -> torch.device:
