@@ -415,3 +415,15 @@ def test_the_fountain_is_reconstructed(tmp_path: Path) -> None:
     summary = figures(tmp_path / "model")
     assert summary["registered"] == 11
     assert summary["points"] > 1500 and summary["track_length"] > 3.5 and summary["reprojection_error"] < 1.5
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("SDGMNET_DATA" not in os.environ, reason="SDGMNET_DATA is not set")
+@pytest.mark.parametrize("ratio", ["0.9", "none"])
+def test_photos_by_different_people(ratio: str, tmp_path: Path) -> None:
+    """Ten cameras of unknown focal length: without a judgement of the model it has collapsed to 42 points, and succeeded."""
+    photos = Path(os.environ["SDGMNET_DATA"], "tourist/reichstag")
+    words = ["reconstruct", str(photos), "--keypoints", "4000", "--ratio", ratio, "-o", str(tmp_path / "model")]
+    assert main(words) == 0
+    summary = json.loads((tmp_path / "model/summary.json").read_text())
+    assert summary["registered"] == 10 and summary["points"] > 1000 and not summary["implausible"]
