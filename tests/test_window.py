@@ -19,7 +19,7 @@ from sdgmnet.data.synthetic.sets import PHOTO_VIEWING, ViewOptions, make_view_se
 from sdgmnet.data.window import centre, training_window
 from sdgmnet.descriptors import descriptor_fingerprint, load_descriptor, with_window
 from sdgmnet.encoders import SDGMNet, load_encoder, save_encoder
-from sdgmnet.engine import describe_patches
+from sdgmnet.engine import describe_patches, resample_matrix
 from sdgmnet.errors import InputError
 from sdgmnet.features.h5 import read_features
 from sdgmnet.features.keypoints import Keypoints, detect, from_opencv, to_opencv
@@ -197,6 +197,27 @@ def test_training_at_a_window_uses_the_centre(kind: Augmentation, sets: dict[flo
     one, two = (sampler.batch(3, 16, augmentation=kind) for sampler in (narrow, wide))
     assert (one - two).abs().mean() < 0.03
     assert (one - PairSampler([sets[24.0]], 0).batch(3, 16, augmentation=kind)).abs().mean() > 0.05
+
+
+def test_a_random_window_per_pair(sets: dict[float, PatchSet]) -> None:
+    """Between half of it and all, the same for both patches of a pair, other pairs and steps have others; ranks agree."""
+    plain, random = (PairSampler([sets[24.0]], 0, window=20, window_jitter=jitter) for jitter in (0.0, 0.5))
+    whole = random.batch(3, 16, augmentation="none")
+    assert torch.equal(random.batch(3, 16, augmentation="none", rows=slice(4, 9)), whole[:, 4:9])
+    differences = (plain.batch(3, 16, augmentation="none") - whole).abs().mean(dim=(0, 2, 3, 4))
+    assert (differences > 0).all() and differences.max() > 2 * differences.min()
+    found = list[float]()
+    patches, factors = sets[24.0].patches[random.indices(3, 16)[:, 5]], np.linspace(0.5, 1, 401)
+    for patch, made in zip(patches, whole[:, 5, 0], strict=True):
+        errors = [(centre_floats(patch, factor * 20 / 24) - made).abs().mean().item() for factor in factors]
+        found.append(factors[np.argmin(errors)])
+    assert found[0] == pytest.approx(found[1], abs=0.01)
+
+
+def centre_floats(patch: np.ndarray, share: float) -> torch.Tensor:
+    length = torch.tensor([64 * float(share)])
+    matrix = resample_matrix((64 - length) / 2, length, 64, 32)[0]
+    return matrix @ torch.from_numpy(patch.copy()).float() @ matrix.T / 255
 
 
 def test_sets_of_several_windows_together(sets: dict[float, PatchSet]) -> None:

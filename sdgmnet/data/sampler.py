@@ -120,7 +120,7 @@ class PairSampler:
     "points" every usable point of the chosen groups is equally likely, with "scenes" every scene gives as many. `views` is the
     share of batches that use a scene's synthetic views, if it also has other patches; `scenes_per_batch` scenes are in a batch,
     None for all. Without `reprojected` only patches of detected keypoints are used. `window` is the side of the patches in
-    sigmas: the centre of wider ones is used.
+    sigmas: the centre of wider ones is used. With `window_jitter` each pair has a random one, down to 1 - window_jitter of it.
     """
 
     def __init__(
@@ -133,7 +133,9 @@ class PairSampler:
         scenes_per_batch: int | None = None,
         reprojected: bool = True,
         window: float | None = None,
+        window_jitter: float = 0.0,
     ) -> None:
+        self.window_jitter = window_jitter
         self.patchsets, self.seed, self.balance, self.views = list(patchsets), seed, balance, views
         self.scenes_per_batch = scenes_per_batch
         self.window = training_window(self.patchsets, window)
@@ -264,8 +266,11 @@ class PairSampler:
         if augmentation not in get_args(Augmentation):
             raise InputError(f"augmentation is one of {', '.join(get_args(Augmentation))}, not {augmentation!r}.")
         indices = self.indices(step, batch_size)[:, rows]
-        rng = _generator(self.seed, step, "augmentation")
-        return augment(self.patches(indices), augmentation, rng, batch_size, rows, device, self.shares_of(indices))
+        rng, shares = _generator(self.seed, step, "augmentation"), self.shares_of(indices)
+        if self.window_jitter:
+            factors = 1 - self.window_jitter * _generator(self.seed, step, "window").random(batch_size)
+            shares = factors[rows] * (np.ones(indices.shape) if shares is None else shares)
+        return augment(self.patches(indices), augmentation, rng, batch_size, rows, device, shares)
 
 
 def pools_of(patchset: PatchSet, ids: np.ndarray, points: np.ndarray, cluster: np.ndarray) -> list[PointPool]:

@@ -94,6 +94,8 @@ class TrainConfig:
     """Also train on patches at reprojected locations, where no keypoint was detected (see data photos --reprojected)."""
     window: float | None = None
     """Side of the training patches in sigmas: the centre of sets cut wider; default: that of the narrowest set."""
+    window_jitter: float = 0.0
+    """Each pair has a random window, between 1 - X and 1 of --window."""
     loss: Annotated[
         str,
         Doc(
@@ -285,6 +287,7 @@ RULES: dict[str, Rule] = {
     "teacher_weight": POSITIVE,
     "views": SHARE,
     "weight_decay": NOT_NEGATIVE,
+    "window_jitter": (lambda value: 0 <= value <= 0.5, "must lie in [0, 0.5]"),
     "window": (is_window, "must be from 1 to 100"),
 }
 

@@ -104,6 +104,7 @@ def make_sampler(config: TrainConfig, patchsets: Sequence[PatchSet]) -> PairSamp
         scenes_per_batch=config.scenes_per_batch,
         reprojected=config.carried,
         window=config.window,
+        window_jitter=config.window_jitter,
     )
 
 

@@ -31,7 +31,7 @@ def test_every_default() -> None:
         "initialisation": "torch", "mean_image": False, "optimizer": "sgd", "learning_rate": 1.0, "schedule": "halving",
         "drops": 0, "drop_factor": 0.1, "momentum": 0.9, "dampening": 0.0, "weight_decay": 1e-4, "dropout": 0.3,
         "augmentation": "paper", "balance": "points", "views": 0.5, "scenes_per_batch": None, "carried": True,
-        "window": None, "loss": "sdgm",
+        "window": None, "window_jitter": 0.0, "loss": "sdgm",
         "loss_options": (), "orthogonality": 0.0, "teacher": None, "teacher_weight": 1.0, "joint_batchnorm": False,
         "init": None, "device": "auto", "threads": None, "engine": "auto",
         "recompute": False, "chunk_size": None, "evaluations": None, "evaluation_pairs": None, "checkpoint_every": None,
@@ -65,6 +65,7 @@ LIMITS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {  # setting ->
     "orthogonality": ((0.0, 2.0), (-0.1,)),
     "views": ((0.0, 1.0), (-0.1, 1.01)),
     "scenes_per_batch": ((1, 100), (0,)),
+    "window_jitter": ((0.0, 0.5), (-0.1, 0.51)),
     "window": ((1.0, 100.0), (0.9, 101.0)),
     "weight_decay": ((0.0, 0.5), (-1e-4,)),
 }
