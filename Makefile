@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow trust lint docs fuzz sanitize soak wheel-test clean
+.PHONY: demo test test-slow trust lint docs fuzz sanitize soak wheel wheel-test clean
 
 demo: $(READY)
 	$(BIN)/sdgmnet demo -o demo
@@ -43,9 +43,18 @@ soak: $(READY)
 sanitize: $(READY)
 	sh tests/native/sanitize.sh $(BIN)/python
 
-# The built wheel in a clean environment, outside the repository.
-wheel-test: $(READY)
-	sh tests/wheel.sh $(BIN)/python
+# dist/: the sdist, and a wheel made from it with the kernels inside, under the lowest manylinux tag that auditwheel grants.
+wheel: $(READY)
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist/unchecked .
+	@ls dist/unchecked/*-py3-none-any.whl 2> /dev/null && echo 'make wheel needs g++ or clang++: this wheel has no kernels.' && exit 1 || true
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist dist/unchecked/*.whl
+	mv dist/unchecked/*.tar.gz dist
+	rm -r dist/unchecked
+
+# That wheel in a clean environment, outside the repository, without a compiler and offline.
+wheel-test: wheel
+	sh tests/wheel.sh $(BIN)/python dist
 
 clean:
 	rm -rf $(VENV) build dist site *.egg-info

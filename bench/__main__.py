@@ -11,6 +11,11 @@ COMMANDS: dict[str, Command] = {
     ),
     "data": Command("bench.training:data", "Speed of sampling training batches.", "bench.options:Options"),
     "infer": Command("bench.inference:infer", "Speed and memory of describing patches.", "bench.options:Options"),
+    "kernels": Command(
+        "bench.inference:kernels",
+        "Speed of describing patches with each build of the kernels.",
+        "bench.options:Options",
+    ),
     "match": Command("bench.matching:match", "Speed and memory of matching descriptors.", "bench.options:Options"),
     "images": Command(
         "bench.matching:images", "Speed of matching two images, stage by stage.", "bench.options:Options"
@@ -29,7 +34,9 @@ COMMANDS: dict[str, Command] = {
         "bench.options:StabilityOptions",
     ),
     "all": Command(
-        "bench.everything:main", "All speed measurements but distributed, in one table.", "bench.options:Options"
+        "bench.everything:main",
+        "All speed measurements but distributed and kernels, in one table.",
+        "bench.options:Options",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""All measurements but `distributed`."""
+"""All measurements but `distributed` and `kernels`."""
 
 from bench.command import command
 from bench.hpatches import measure_hpatches

@@ -1,6 +1,7 @@
 """Describing patches: our engines against kornia's modules."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,6 +13,8 @@ from bench.timing import Call, Timing, alternate, in_fresh_process, matrix_produ
 from bench.training import FORWARD_FLOP
 from sdgmnet.encoders import FastSDGMNet, SDGMNet
 from sdgmnet.engine import describe_patches
+from sdgmnet.native import build
+from sdgmnet.native.targets import runnable_targets
 from sdgmnet.report import OnProgress, no_progress, track
 
 USERS_BATCH = 512  # patches per call of kornia's modules, as their users call them
@@ -95,4 +98,20 @@ def measure_inference(options: Options, on_progress: OnProgress) -> Iterator[Row
     yield memory_row(f"describing {count} patches", "ours", beyond, "beyond patches and descriptors")
 
 
+def measure_kernels(options: Options, on_progress: OnProgress) -> Iterator[Row]:
+    """Each build that this processor runs against the one that is compiled for it, and torch."""
+    pixels, encoder = torch.rand(options.patches, 1, 32, 32), SDGMNet().eval()
+
+    def describe_with(choice: str) -> None:
+        with build.forced(choice):
+            describe_patches(encoder, pixels)
+
+    choices = ("compile", *runnable_targets(), "none")
+    methods = {choice: (partial(describe_with, choice), float(options.patches)) for choice in choices}
+    timings = alternate(methods, options.repeats, "kernels", on_progress)
+    for timing in timings.values():
+        yield rate_row("inference, SDGMNET_KERNELS", timing, "patches/s", timings["compile"])
+
+
 infer = command("infer", measure_inference)
+kernels = command("kernels", measure_kernels)

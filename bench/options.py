@@ -24,7 +24,7 @@ class Options:
     pairs: int = 1024
     """train, loss, data, distributed: matching pairs per batch."""
     patches: int = 20_000
-    """infer: number of patches to describe."""
+    """infer, kernels: number of patches to describe."""
     memory_patches: int = 200_000
     """infer: number of patches for the measurement of memory."""
     descriptors: int = 10_000

@@ -112,8 +112,8 @@ def describe_patches(
 
     Args:
         batch_size: patches per forward pass; memory is bounded by it. None: the fastest.
-        engine: "eager" is torch; "native" is our C++ for the CPU, two to three times as fast and equal to it within 1e-5,
-            built in seconds on first use; "auto" is native where it is available.
+        engine: "eager" is torch; "native" is our C++ for the CPU, several times as fast and equal to it within 1e-5;
+            "auto" is native where it is available.
     """
     if batch_size is not None and batch_size < 1:
         raise InputError(f"batch_size must be at least 1, not {batch_size}.")

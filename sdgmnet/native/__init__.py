@@ -1,1 +1,1 @@
-"""C++ kernels for a CPU's vector units, compiled on first use where there is a C++ compiler."""
+"""C++ kernels for a CPU's vector units: prebuilt in wheels, otherwise compiled on first use where there is a compiler."""

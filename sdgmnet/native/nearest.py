@@ -1,7 +1,7 @@
 """The exact matcher: nearest neighbours by Euclidean distance, by matrix products and nearest.cpp.
 
 `two_nearest_and_back` is what matching two images needs, in one pass over blocks of products; float32 decides. `nearest` and
-`count_closer` decide as float64 does, for benchmarks that count ranks. Where there is no compiled library, torch and numpy do
+`count_closer` decide as float64 does, for benchmarks that count ranks. Where there is no library, torch and numpy do
 the same in more time.
 
 float32 products decide for float64 where their error cannot matter. Half a squared distance is ``half_a + half_b - a.b``,

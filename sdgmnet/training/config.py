@@ -126,7 +126,7 @@ class TrainConfig:
     threads: int | None = None
     """Number of CPU threads; default: torch's. Results depend on it in the last bits."""
     engine: Engine = "auto"
-    """native: our C++ code, for CPUs. eager: torch. auto: native on a CPU with a C++ compiler, otherwise eager."""
+    """native: our C++ code, for CPUs. eager: torch. auto: native on a CPU where it is available, otherwise eager."""
     recompute: bool = False
     """Recompute activations in the backward pass instead of storing them: less memory, a quarter slower."""
     chunk_size: int | None = None

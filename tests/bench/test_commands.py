@@ -1,6 +1,7 @@
 """`python -m bench`: the timing itself, the methods that are compared, and small runs of the commands."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,8 @@ from bench.matching import STAGES, TIMED_ENCODERS
 from bench.training import plain_loss, time_training, unit_pairs
 from sdgmnet import SDGMLoss
 from sdgmnet.cli import main
+from sdgmnet.native.build import VARIABLE
+from sdgmnet.native.targets import compiler
 
 
 def bench_rows(tmp_path: Path, *words: str) -> list[list[str]]:
@@ -113,3 +116,11 @@ def test_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert rows[5][-1].endswith("x OpenCV") and float(rows[5][-1].split()[0]) > 0
     assert main(["images", "--images", names[0]], COMMANDS, "python -m bench") == 2
     assert "two images" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+def test_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.inference.runnable_targets", list)
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert [row[1] for row in bench_rows(tmp_path, "kernels", "--patches", "8")] == ["compile", "none"]
+    assert not os.environ.get(VARIABLE)

@@ -22,7 +22,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "plain":
         monkeypatch.setattr(native, "library", lambda: None)
     elif native.library() is None:
-        pytest.skip("no C++ compiler is here")
+        pytest.skip("needs the kernels")
     return str(request.param)
 
 

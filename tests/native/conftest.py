@@ -1,13 +1,12 @@
 import contextlib
 import os
-import platform
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 
 from sdgmnet.native import build, trunk
+from sdgmnet.native.targets import TARGETS, missing_features
 
 SANITIZED = os.environ.get("SDGMNET_SANITIZE") == "1"  # make sanitize
 if SANITIZED:
@@ -25,16 +24,15 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@pytest.fixture(params=[pytest.param("x86-64", marks=pytest.mark.slow), "haswell"])
-def older_processor(
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] if name == "x86-64" else []) for name in TARGETS])
+def target(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same source for processors with shorter vectors, compiled once for all tests."""
-    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    if platform.machine() != "x86_64" or (request.param == "haswell" and not (" avx2 " in flags and " fma " in flags)):
-        pytest.skip(f"this machine cannot run code for {request.param}")
-    monkeypatch.setattr(build, "FLAGS", tuple(flag.replace("native", request.param) for flag in build.FLAGS))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp().parent / "older_processors"))
-    loaded = build._open(build.build())
-    monkeypatch.setattr(trunk, "library", lambda: loaded)
-    assert loaded.sdgmnet_lanes() == {"x86-64": 4, "haswell": 8}[request.param]
+) -> str:
+    """The kernels for a named kind of processor, compiled once for all tests."""
+    name: str = request.param
+    if missing := missing_features(name):
+        pytest.skip(f"this processor has no {', '.join(sorted(missing))}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp().parent / "targets"))
+    monkeypatch.setenv(build.VARIABLE, name)
+    assert trunk.needed_library().sdgmnet_lanes() == {"x86-64-v4": 16, "x86-64-v3": 8}.get(name, 4)
+    return name

@@ -21,7 +21,7 @@ from sdgmnet.training.step import dropout_masks, encode_sides
 from tests.conftest import blob_patches
 from tests.native.conftest import torch_threads
 
-pytestmark = pytest.mark.skipif(library() is None, reason="needs a C++ compiler")
+pytestmark = pytest.mark.skipif(library() is None, reason="needs the kernels")
 
 
 def keep_all(encoder: L2Net, count: int) -> Tensor:
@@ -193,8 +193,8 @@ def test_what_is_not_finite_is_not_hidden(encoder: L2Net) -> None:
     assert features.isnan().all()  # BatchNorm tells all of it, as torch's does
 
 
-@pytest.mark.usefixtures("older_processor")
-def test_older_processors_too(encoder: L2Net) -> None:
+@pytest.mark.usefixtures("target")
+def test_every_target(encoder: L2Net) -> None:
     test_values_moments_and_gradients_are_those_of_float64(encoder, count=5, threads=2)
     encoder.zero_grad()
     test_gradients_to_rounding(encoder)

@@ -22,7 +22,7 @@ from sdgmnet.native.build import library
 from sdgmnet.native.nearest import count_closer, nearest, pair_distances, two_nearest_and_back
 from tests.native.conftest import SANITIZED, torch_threads
 
-pytestmark = pytest.mark.skipif(library() is None, reason="needs a C++ compiler")
+pytestmark = pytest.mark.skipif(library() is None, reason="needs the kernels")
 ROUNDS = 100 if SANITIZED else 12
 
 

@@ -17,7 +17,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if request.param == "plain":
         monkeypatch.setattr(module, "library", lambda: None)
     elif not HAS_LIBRARY:
-        pytest.skip("needs a C++ compiler")
+        pytest.skip("needs the kernels")
     return str(request.param)
 
 
@@ -68,7 +68,7 @@ def test_two_nearest_and_back(sizes: tuple[int, int], blocks: tuple[int, int], m
         assert (found.second == -1).all()
 
 
-@pytest.mark.skipif(not HAS_LIBRARY, reason="needs a C++ compiler")
+@pytest.mark.skipif(not HAS_LIBRARY, reason="needs the kernels")
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_both_engines_agree_with_any_number_of_threads(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ROWS", 50)
@@ -160,7 +160,7 @@ def test_count_closer(width: int, apart: float, monkeypatch: pytest.MonkeyPatch)
     assert np.array_equal(count_closer(a, b, near, ends), wanted)
 
 
-@pytest.mark.skipif(not HAS_LIBRARY, reason="needs a C++ compiler")
+@pytest.mark.skipif(not HAS_LIBRARY, reason="needs the kernels")
 def test_both_engines_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = crowd(150, 128, 0.5), crowd(700, 128, 0.5, seed=3)
     first, second = np.random.default_rng(0).integers(700, size=(2, 5000))

@@ -136,7 +136,7 @@ def test_recomputing_changes_nothing(encoder: SDGMNet) -> None:
     assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
 
 
-@pytest.mark.skipif(library() is None, reason="needs a C++ compiler")
+@pytest.mark.skipif(library() is None, reason="needs the kernels")
 @pytest.mark.parametrize("recompute", [False, True])
 def test_native_trunk_equals_the_plain_step(encoder: SDGMNet, recompute: bool) -> None:
     """To rounding, and to itself exactly.
