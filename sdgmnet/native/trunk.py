@@ -77,6 +77,8 @@ def pack_trunk(encoder: SDGMNet) -> Tensor:
 
 def halve(patches: Tensor) -> Tensor:
     """(B, 64, 64) uint8 -> (B, 1, 32, 32) in [0, 1]: `engine.prepare` within rounding."""
+    if patches.device.type != "cpu" or patches.dtype != torch.uint8 or patches.shape[1:] != (64, 64):
+        raise InputError(f"patches to halve must be uint8 (B, 64, 64), not {patches.dtype} {tuple(patches.shape)}.")
     patches, made = patches.contiguous(), torch.empty(len(patches), 1, 32, 32, **PLAIN)
     needed_library().sdgmnet_halve(patches.data_ptr(), len(patches), made.data_ptr(), torch.get_num_threads())
     return made

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sdgmnet.encoders import L2Net, SDGMNet
-from sdgmnet.engine import build_trunk
+from sdgmnet.encoders import FastSDGMNet, L2Net, SDGMNet
+from sdgmnet.engine import build_trunk, prepare
 from sdgmnet.errors import InputError
 from sdgmnet.native import nearest as module
 from sdgmnet.native import trunk
@@ -90,7 +90,7 @@ def test_matching(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(max(4, ROUNDS // 8)))
-@pytest.mark.parametrize("kind", [SDGMNet, L2Net])
+@pytest.mark.parametrize("kind", [SDGMNet, FastSDGMNet, L2Net])
 def test_trunks(seed: int, kind: type[SDGMNet | L2Net]) -> None:
     """Any number of patches, in any layout and at any address, forwards and backwards."""
     rng = np.random.default_rng([seed, 2])
@@ -116,6 +116,15 @@ def test_trunks(seed: int, kind: type[SDGMNet | L2Net]) -> None:
     assert torch.equal(torch.isfinite(found[0]).all(1), torch.isfinite(found[1]).all(1))
 
 
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_halving(seed: int) -> None:
+    rng = np.random.default_rng([seed, 3])
+    pixels = rng.integers(0, 256, (int(rng.choice([0, 1, 2, 7])), 64, 64), dtype=np.uint8)
+    with torch_threads(int(rng.choice([1, 2, 9]))):
+        found = trunk.halve(_tensor(laid_out(pixels, rng)))
+    torch.testing.assert_close(found, prepare(torch.from_numpy(pixels), 32), atol=1e-6, rtol=0)
+
+
 def test_no_patches_at_all() -> None:
     with torch.no_grad():
         assert trunk.maps(SDGMNet().eval(), torch.empty(0, 1, 32, 32)).shape == (0, 128, 8, 8)
@@ -139,6 +148,8 @@ def test_sizes_that_do_not_match_are_refused() -> None:
         lambda: count_closer(a, a, np.ones((4, 1)), [5]),
         lambda: count_closer(a, a, np.ones((4, 1)), [-1, 4]),
         lambda: count_closer(a, a, np.ones((4, 1)), [3, 2]),
+        lambda: trunk.halve(torch.zeros(2, 64, 63, dtype=torch.uint8)),
+        lambda: trunk.halve(torch.zeros(2, 64, 64)),
     ):
         with pytest.raises(InputError):
             refused()
