@@ -99,6 +99,11 @@ COMMANDS: dict[str, Command] = {
         "Export weights to share: one file or a Hugging Face folder, in half precision.",
         "sdgmnet.commands.export:WeightsArguments",
     ),
+    "doctor": Command(
+        "sdgmnet.commands.doctor:main",
+        "Show versions, processor, kernels, extras and GPU, with advice on what is missing.",
+        "sdgmnet.commands.doctor:DoctorArguments",
+    ),
 }
 
 
@@ -136,6 +141,8 @@ def dispatch(words: list[str], commands: Mapping[str, Command], program: str) ->
         return 0
     if words[0] in VERSION:
         print(__version__)
+        if "--verbose" in words[1:]:
+            print(load("sdgmnet.doctor:engine_line")())
         return 0
     for length in (2, 1):
         name = " ".join(words[:length])

@@ -25,6 +25,7 @@ ALLOWED = {
     "encoders": {"pretrained"},
     "native": {"encoders", "report", "sphere"},
     "engine": {"encoders", "native"},
+    "doctor": {"native", "pretrained"},
     "loss": {"distributed", "sphere"},
     "features": {"distributed", "encoders", "engine", "native", "report"},
     "descriptors": {"encoders", "engine", "features", "pretrained"},

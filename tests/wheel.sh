@@ -22,7 +22,7 @@ clean() {  # the command in the clean environment
   $offline env -i PATH="$work/venv/bin" HOME="$work/home" PYTHONDONTWRITEBYTECODE=1 PYTHONSAFEPATH=1 "$@"
 }
 mkdir home
-clean sdgmnet --version
+clean sdgmnet --version --verbose
 clean python -c "
 import cv2
 from sdgmnet.data.synthetic.demo import read_motorcycle
@@ -50,3 +50,4 @@ ls pure/*-py3-none-any.whl
 venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall pure/*.whl
 clean python -c "from sdgmnet.native import build; assert build.library() is None; print(build.why_not())"
 clean sdgmnet match left.png right.png -o pure.png
+clean sdgmnet doctor
