@@ -33,6 +33,11 @@ COMMANDS: dict[str, Command] = {
         "Change of a reconstruction with the JPEG quality of its photos; no speed.",
         "bench.options:StabilityOptions",
     ),
+    "retrieval": Command(
+        "bench.retrieval:retrieval",
+        "Verified pairs of photos that retrieval keeps, against all pairs.",
+        "bench.options:RetrievalOptions",
+    ),
     "all": Command(
         "bench.everything:main",
         "All speed measurements but distributed and kernels, in one table.",

@@ -73,3 +73,38 @@ class StabilityOptions:
 
     def __post_init__(self) -> None:
         require_options(self, keypoints=1, threads=1, first=3)
+
+
+@dataclass(frozen=True)
+class RetrievalOptions:
+    """Match all pairs of photos, and count how many of the verified ones sdgmnet match --pairs retrieval would compare.
+
+    For example:
+
+        python -m bench retrieval photos --descriptors rootsift sdgmnet --neighbours 10 20
+    """
+
+    photos: Positional[Path]
+    """Folder of photos. Sub-folders are included."""
+    out: OptionalOut = None
+    """Folder for results.json, table.md, features and matches, which are kept; default: only print."""
+    descriptors: Annotated[tuple[str, ...], Option(help=f"Descriptors to compare: {accepted_forms()}.")] = (ALIAS,)
+    neighbours: tuple[int, ...] = (5, 10, 20)
+    """Numbers of neighbours per photo."""
+    keypoints: int = 1000
+    """Maximum number of keypoints per photo, strongest first."""
+    size: int = 1000
+    """Longest side in pixels; larger photos are resized."""
+    inliers: int = 30
+    """Inliers of a fundamental matrix by which a pair is verified."""
+    threads: int = 2
+    """Number of threads."""
+    json: Flag = False
+    """Print JSON instead of a table."""
+
+    def __post_init__(self) -> None:
+        require_options(self, keypoints=1, size=64, inliers=1, threads=1)
+        if not self.photos.is_dir():
+            raise InputError(f"{self.photos} is not a folder of photos.")
+        if not self.neighbours or min(self.neighbours) < 1:
+            raise InputError("--neighbours takes numbers of at least 1.")

@@ -135,6 +135,12 @@ class World:
             raise SilentExit(exit_code)
         return result
 
+    def from_rank_zero(
+        self, work: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Result:
+        """As `on_rank_zero`; its result, on all ranks."""
+        return self.broadcast(self.on_rank_zero(work, *args, **kwargs))  # type: ignore[return-value]
+
     def rank_zero_first(
         self, work: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Result:

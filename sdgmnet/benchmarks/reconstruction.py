@@ -29,7 +29,7 @@ from sdgmnet.sfm.attempts import COLMAP_DEFAULTS
 from sdgmnet.sfm.database import image_ids, open_database, read_matches
 from sdgmnet.sfm.feature_sources import ColmapSift, DescribedPhotos, FeatureSource, ReconstructOptions, detect_sift
 from sdgmnet.sfm.fusion import densify
-from sdgmnet.sfm.pairs import PairSelection
+from sdgmnet.sfm.pairs import select_pairs
 from sdgmnet.sfm.photo_import import ImportedPhotos, read_imported
 from sdgmnet.sfm.reconstruct import NoModel, Photos, reconstruct, summarise
 from sdgmnet.sfm.scene import View
@@ -56,6 +56,9 @@ class BenchmarkOptions:
     """The minimum of OpenCV's keypoints."""
     mutual: bool = True
     ratio: float | None = None
+    pairs: str = "exhaustive"
+    """How they are chosen, as for `sdgmnet reconstruct`."""
+    neighbours: int | None = None
     cameras: Literal["auto", "one", "each"] = "each"
     """each: photos share no camera, as in the benchmark's databases."""
     dense: bool = False
@@ -140,7 +143,8 @@ def evaluate(entry: Entry, photos: PhotoSet, out: Path, options: BenchmarkOption
             seed=options.seed,
             threads=options.threads,
         )
-        models = reconstruct(workspace, names, source, PairSelection(), model_options, on_progress, COLMAP_DEFAULTS)
+        pairs = select_pairs(options.pairs, options.neighbours, photos.photos)
+        models = reconstruct(workspace, names, source, pairs, model_options, on_progress, COLMAP_DEFAULTS)
         summary = summarise(workspace, names, source, models)
         draw_model(workspace, summary, f"{photos.name}, {entry.label}")
         row: Row = {"set": photos.name, "label": entry.label, **summary}
@@ -290,7 +294,8 @@ def write_exchange(workspace: Workspace) -> None:
 
 def title(options: BenchmarkOptions) -> str:
     ratio = f"ratio {options.ratio:g}" if options.ratio is not None else "no ratio test"
-    return f"Reconstruction ({'mutual' if options.mutual else 'one-way'} nearest neighbours, {ratio})"
+    pairs = "" if options.pairs == "exhaustive" else f", pairs: {options.pairs}"
+    return f"Reconstruction ({'mutual' if options.mutual else 'one-way'} nearest neighbours, {ratio}{pairs})"
 
 
 def table(rows: Sequence[Row], failed: Sequence[dict[str, str]] = ()) -> tuple[list[str], list[list[str]]]:

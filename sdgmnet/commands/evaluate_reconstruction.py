@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from sdgmnet.benchmarks.photo_sets import read_photo_sets
 from sdgmnet.descriptors import COMPARED
 from sdgmnet.errors import InputError, resumable
+from sdgmnet.features.pairs import NEIGHBOURS_HELP, PAIRS_HELP
 from sdgmnet.options import Flag, Option, Out, Positional, require_options
 from sdgmnet.report import Section, deliver, print_aside, progress_bars
 from sdgmnet.sfm.colmap import require_pycolmap
@@ -51,6 +52,8 @@ class Arguments:
     """Keep only mutual nearest neighbours."""
     ratio: float | None = None
     """Ratio test: maximum distance to the nearest neighbour over that to the second nearest; default: no test."""
+    pairs: Annotated[str, Option(help=PAIRS_HELP, metavar="METHOD|FILE")] = "exhaustive"
+    neighbours: Annotated[int | None, Option(help=NEIGHBOURS_HELP)] = None
     cameras: Literal["auto", "one", "each"] = "each"
     """Photos that share intrinsics. each: none, as in the benchmark. auto: equal size and focal length. one: equal size."""
     dense: Flag = False
@@ -68,7 +71,7 @@ class Arguments:
 
 
 def main(arguments: Arguments) -> None:
-    require_options(arguments, dense_size=64, threads=1, keypoints=1)
+    require_options(arguments, dense_size=64, threads=1, keypoints=1, neighbours=1)
     if arguments.out.exists() and not arguments.out.is_dir():
         raise InputError(f"{arguments.out} is a file: give the name of a folder.")
     sets = read_photo_sets(arguments.root, without=[arguments.out], names=arguments.sets)

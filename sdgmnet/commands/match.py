@@ -2,9 +2,8 @@
 
 import json
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -14,11 +13,26 @@ from sdgmnet.errors import InputError, resumable
 from sdgmnet.features.describe import LONGEST_SIDE, SMALLEST_SIDE, StageTimer
 from sdgmnet.features.images import find_images, plain_name, read_color, require_readable
 from sdgmnet.features.match import RATIO, match
-from sdgmnet.features.pairs import read_pairs, write_pairs
+from sdgmnet.features.pairs import (
+    CHOICES,
+    FORMER,
+    NEIGHBOURS,
+    NEIGHBOURS_HELP,
+    PAIRS_DEFAULT,
+    PAIRS_HELP,
+    Pair,
+    choose_method,
+    ordered_pairs,
+    read_pairs,
+    write_pairs,
+)
 from sdgmnet.features.verify import Model, verify
 from sdgmnet.options import Flag, Option, OptionalOut, Positional, require_options
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import OnProgress, print_aside, print_table, progress_bars, track
+
+if TYPE_CHECKING:
+    from sdgmnet.distributed import World
 
 DRAWN = (".png", ".jpg", ".pdf")  # what the matches of two images are drawn as
 MODEL = {"homography": "homography", "fundamental": "fundamental matrix"}
@@ -31,7 +45,7 @@ COUNTS = {  # key in JSON -> row of the table
 
 @dataclass(frozen=True)
 class MatchArguments:
-    """Match two images, or all pairs of images of a folder.
+    """Match two images, or pairs of images of a folder.
 
     For example:
 
@@ -39,8 +53,12 @@ class MatchArguments:
         sdgmnet match photos -o matches.h5
 
     For two images, the command prints the number of keypoints and matches and the times, and draws the matches. For a folder,
-    it writes files in hloc's layout: matches.h5, matches_pairs.txt (unless --pairs is given) and features.h5 (unless
+    it writes files in hloc's layout: matches.h5, matches_pairs.txt (unless --pairs is a file) and features.h5 (unless
     --features is given). An interrupted command can simply be run again.
+
+    With several processes (docs/guides/distributed.md):
+
+        torchrun --nproc-per-node 4 -m sdgmnet match photos -o matches.h5
     """
 
     images: Positional[tuple[Path, ...]]
@@ -70,8 +88,10 @@ class MatchArguments:
     """Do not apply EXIF orientation. hloc and COLMAP do not apply it either."""
     size: int | None = None
     """Longest side in pixels; larger images are resized for detection; default: 2400."""
-    pairs: Path | None = None
-    """For a folder: a text file of pairs, two names per line; default: all pairs."""
+    pairs: Annotated[str | None, Option(help=f"For a folder. {PAIRS_HELP} {PAIRS_DEFAULT}", metavar="METHOD|FILE")] = (
+        None
+    )
+    neighbours: Annotated[int | None, Option(help=NEIGHBOURS_HELP)] = None
     features: Path | None = None
     """For a folder: h5 file from sdgmnet describe, to which missing images are added; or from hloc, which is only read."""
     overwrite: Flag = False
@@ -84,7 +104,7 @@ class MatchArguments:
         return with_window(self.descriptor or ALIAS, self.window)
 
     def __post_init__(self) -> None:
-        require_options(self, keypoints=1, size=SMALLEST_SIDE)
+        require_options(self, keypoints=1, size=SMALLEST_SIDE, neighbours=1)
         if self.tolerance is not None and self.verify == "none":
             raise InputError("--tolerance needs --verify homography or --verify fundamental.")
         if self.tolerance is not None and not 0 < self.tolerance < float("inf"):
@@ -99,8 +119,12 @@ def main(arguments: MatchArguments) -> None:
         require_photos(path)
     kinds = ["folder" if path.is_dir() else "file" for path in arguments.images]
     if kinds == ["folder"]:
-        with resumable():
-            match_folder(arguments)
+        check_folder(arguments)
+        images, pairs = read_inputs(arguments)
+        from sdgmnet.distributed import open_world
+
+        with resumable(), open_world() as world:
+            match_folder(arguments, images, pairs, world)
     elif kinds == ["file", "file"]:
         match_two(arguments)
     else:
@@ -183,27 +207,30 @@ def draw_two(arguments: MatchArguments, on_progress: OnProgress) -> dict[str, An
     }
 
 
-def match_folder(arguments: MatchArguments) -> None:
+def check_folder(arguments: MatchArguments) -> None:
+    """InputError for what can be seen without loading anything."""
     if arguments.json:
         raise InputError("--json applies to two images.")
     if arguments.out is None or arguments.out.suffix.lower() not in (".h5", ".hdf5"):
         raise InputError("the matches of a folder are written to an h5 file: give its name, as in -o matches.h5.")
-    features = arguments.features or arguments.out.with_name("features.h5")
-    if features.resolve() == arguments.out.resolve():
+    if features_path(arguments).resolve() == arguments.out.resolve():
         raise InputError(f"{arguments.out} cannot hold both features and matches: choose another -o or --features.")
-    images = find_images(arguments.images)
-    pairs = list(combinations(images, 2)) if arguments.pairs is None else read_pairs(arguments.pairs, set(images))
-    if not pairs:
-        raise InputError(f"{arguments.images[0]} holds one image: matching needs two.")
-    if arguments.features is None:
-        require_readable(images.values(), 2, f"{arguments.images[0]}: matching needs two images")
+
+
+def features_path(arguments: MatchArguments) -> Path:
+    assert arguments.out is not None
+    return arguments.features or arguments.out.with_name("features.h5")
+
+
+def match_folder(arguments: MatchArguments, images: dict[str, Path], pairs: list[Pair] | None, world: "World") -> None:
+    """pairs: None for those that retrieval finds."""
+    assert arguments.out is not None
     from sdgmnet.features.collection import MatchOptions, complete_features, match_pairs, require_distinct_names
 
-    options = MatchOptions(arguments.mutual, arguments.ratio, arguments.verify, arguments.tolerance)
-    require_distinct_names(pairs)
-    in_pairs = {name for pair in pairs for name in pair}
-    needed = {name: path for name, path in images.items() if name in in_pairs}
-    descriptor = load_descriptor(arguments.chosen)
+    features, quiet = features_path(arguments), not world.is_rank_zero
+    options = world.on_all_ranks(MatchOptions, arguments.mutual, arguments.ratio, arguments.verify, arguments.tolerance)
+    world.on_all_ranks(require_distinct_names, pairs or [])
+    descriptor = world.on_all_ranks(load_descriptor, arguments.chosen)
     given: dict[str, Any] = {
         "limit": arguments.keypoints,
         "upright": arguments.upright,
@@ -213,21 +240,70 @@ def match_folder(arguments: MatchArguments) -> None:
     given = {name: value for name, value in given.items() if value not in (None, False)}
     if arguments.descriptor is not None or arguments.window is not None:
         given["descriptor"] = descriptor.fingerprint
-    with progress_bars() as on_progress:
-        described = complete_features(features, needed, descriptor, given, on_progress=on_progress)
-    if described.summary:
+    with progress_bars(quiet=quiet) as on_progress:
+        described = complete_features(features, images, descriptor, given, world=world, on_progress=on_progress)
+    if described.summary and not quiet:
         print(described.summary)
+    if pairs is None:
+        names = [name for name in images if name in described.names]
+        neighbours = arguments.neighbours or NEIGHBOURS["retrieval"]
+        with progress_bars(quiet=quiet) as on_progress:
+            pairs = world.from_rank_zero(retrieve, features, names, neighbours, on_progress)
     pairs = [pair for pair in pairs if described.names.issuperset(pair)]
-    if not pairs:
-        raise InputError(f"{features} has no two images of the pairs to match.")
-    with progress_bars() as on_progress:
-        overwrite = arguments.overwrite
-        outcome = match_pairs(arguments.out, features, pairs, options, overwrite=overwrite, on_progress=on_progress)
+
+    def require_pairs() -> None:
+        if not pairs:
+            raise InputError(f"{features} has no two images of the pairs to match.")
+        require_distinct_names(pairs)
+
+    world.on_all_ranks(require_pairs)
+    with progress_bars(quiet=quiet) as on_progress:
+        outcome = match_pairs(
+            arguments.out, features, pairs, options, overwrite=arguments.overwrite, world=world, on_progress=on_progress
+        )
+    if quiet:
+        return
     print(outcome.summary)
-    if arguments.pairs is None:
+    if not is_listed(arguments):
         listed = arguments.out.with_name(f"{arguments.out.stem}_pairs.txt")
         try:
             write_pairs(listed, pairs)
             print(f"{listed}: the pairs, in hloc's format.")
         except InputError as error:  # the matches themselves are complete
             print(error)
+
+
+def read_inputs(arguments: MatchArguments) -> tuple[dict[str, Path], list[Pair] | None]:
+    """The images to describe, and their pairs; None: by retrieval, after they are described."""
+    images = find_images(arguments.images)
+    if len(images) < 2:
+        raise InputError(f"{arguments.images[0]} holds one image: matching needs two.")
+    method = choose_method(arguments.pairs, len(images))
+    if method == "list":
+        pairs = read_pairs(Path(str(arguments.pairs)), set(images))
+    if arguments.features is None:
+        require_readable(images.values(), 2, f"{arguments.images[0]}: matching needs two images")
+    if method == "retrieval":
+        from sdgmnet.features.retrieval import require_faiss
+
+        require_faiss()
+        return images, None
+    if method != "list":
+        pairs = ordered_pairs(method, list(images), arguments.neighbours or NEIGHBOURS["sequential"])
+    in_pairs = {name for pair in pairs for name in pair}
+    return {name: path for name, path in images.items() if name in in_pairs}, pairs
+
+
+def is_listed(arguments: MatchArguments) -> bool:
+    """Whether the user gave a file of pairs."""
+    return arguments.pairs is not None and arguments.pairs not in (*CHOICES, *FORMER)
+
+
+def retrieve(features: Path, names: list[str], neighbours: int, on_progress: OnProgress) -> list[Pair]:
+    from sdgmnet.features.h5 import read_features
+    from sdgmnet.features.retrieval import retrieve_pairs
+
+    def descriptors_of(name: str) -> np.ndarray:
+        return read_features(features, name).descriptors
+
+    return retrieve_pairs(names, descriptors_of, neighbours, on_progress=on_progress)

@@ -10,14 +10,14 @@ from sdgmnet.descriptors import accepted_forms, require_form, with_window
 from sdgmnet.errors import InputError, resumable
 from sdgmnet.features.images import find_photos, plain_name, require_readable
 from sdgmnet.features.match import RATIO
-from sdgmnet.features.pairs import read_pairs
+from sdgmnet.features.pairs import NEIGHBOURS_HELP, PAIRS_DEFAULT, PAIRS_HELP
 from sdgmnet.options import Flag, Option, Out, Positional, require_options
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import print_aside, print_table, progress_bars
 from sdgmnet.sfm.colmap import require_pycolmap
-from sdgmnet.sfm.pairs import PairSelection
+from sdgmnet.sfm.pairs import PairSelection, select_pairs
 from sdgmnet.sfm.workspace import DENSE_SIZE, MIN_PHOTOS, Workspace, require_apart, require_own_folder
-from sdgmnet.storage import digest, only_worker, write_json
+from sdgmnet.storage import only_worker, write_json
 
 NAMED = 5  # photos in a remark; there may be many more
 IMPLAUSIBLE = 3  # exit code
@@ -60,10 +60,8 @@ class ReconstructArguments:
     """Keep only mutual nearest neighbours."""
     ratio: float | None = RATIO
     """Ratio test: maximum distance to the nearest neighbour over that to the second nearest. none: no test."""
-    pairs: str = "all"
-    """Pairs to match. all; sequential: neighbours by name, and loop closure; or a text file with two names per line."""
-    neighbours: int = 10
-    """For --pairs sequential: number of photos before and after each photo."""
+    pairs: Annotated[str | None, Option(help=f"{PAIRS_HELP} {PAIRS_DEFAULT}", metavar="METHOD|FILE")] = None
+    neighbours: Annotated[int | None, Option(help=NEIGHBOURS_HELP)] = None
     cameras: Literal["auto", "one", "each"] = "auto"
     """Photos that share intrinsics. auto: equal size, folder and focal length. one: equal size. each: none."""
     dense: Flag = False
@@ -97,7 +95,7 @@ def main(arguments: ReconstructArguments) -> int:
     require_readable((arguments.photos / name for name in names), MIN_PHOTOS, need)
     descriptor = with_window(arguments.descriptor, arguments.window)
     require_form(descriptor)
-    pairs = select_pairs(arguments, names)
+    pairs = select_pairs(arguments.pairs, arguments.neighbours, names)
     with resumable():
         return reconstruct_photos(arguments, names, descriptor, pairs)
 
@@ -145,15 +143,6 @@ def reconstruct_photos(
         print_summary(summary)
         print(f"The model is in {workspace.folder}: open cloud.html in a browser, or the folder in COLMAP's GUI.")
     return IMPLAUSIBLE if summary["implausible"] else 0
-
-
-def select_pairs(arguments: ReconstructArguments, names: tuple[str, ...]) -> PairSelection:
-    if arguments.pairs == "all":
-        return PairSelection("all", arguments.neighbours)
-    if arguments.pairs == "sequential":
-        return PairSelection("sequential", arguments.neighbours)
-    pair_list = read_pairs(Path(arguments.pairs), {plain_name(name) for name in names})
-    return PairSelection("list", arguments.neighbours, pair_list=tuple(pair_list), digest=digest(arguments.pairs))
 
 
 def print_remarks(summary: dict[str, Any]) -> None:

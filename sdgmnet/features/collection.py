@@ -25,7 +25,7 @@ from sdgmnet.features.describe import (
     require_limits,
 )
 from sdgmnet.features.h5 import features_to_arrays, matches_to_arrays, names_in, pair_name, read_features
-from sdgmnet.features.h5_store import note_text, open_store, options_in, read_note, read_stamp, write_part
+from sdgmnet.features.h5_store import PartWriter, note_text, open_store, options_in, read_note, read_stamp, write_part
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoint_files import holds_many, read_keypoints, require_inside
 from sdgmnet.features.match import RATIO, Matches, match
@@ -119,15 +119,18 @@ def describe_images(
             counted += len(features.keypoints.xy)
         shares = world.all_gather_object((counted, skipped))
         counted, skipped = sum(share[0] for share in shares), [reason for share in shares for reason in share[1]]
-    if store is None:
-        return Outcome(set(), "")
-    done, before = len(todo) - len(skipped), len(images) - len(todo)
-    if sum(name in store for name in todo) < done:
-        raise InputError(f"{out}: what other ranks described is missing: all ranks must see the same folders.")
-    if not done and not before:
-        raise InputError("no image could be described; see the reasons above." if len(skipped) > 1 else skipped[0])
-    summary = _summary(out, done, "image", "described", f"{counted} keypoints", began, before, len(skipped))
-    return Outcome({name for name in images if name in store}, summary)
+
+    def outcome() -> Outcome:
+        assert store is not None
+        done, before = len(todo) - len(skipped), len(images) - len(todo)
+        if sum(name in store for name in todo) < done:
+            raise InputError(f"{out}: what other ranks described is missing: all ranks must see the same folders.")
+        if not done and not before:
+            raise InputError("no image could be described; see the reasons above." if len(skipped) > 1 else skipped[0])
+        summary = _summary(out, done, "image", "described", f"{counted} keypoints", began, before, len(skipped))
+        return Outcome({name for name in images if name in store}, summary)
+
+    return world.from_rank_zero(outcome)
 
 
 def describe_file(
@@ -186,6 +189,7 @@ def complete_features(
     descriptor: Descriptor,
     given: Mapping[str, Any],
     *,
+    world: World = ALONE,
     on_progress: OnProgress = no_progress,
     on_skipped: Callable[[str], None] = print_aside,
 ) -> Outcome:
@@ -193,10 +197,25 @@ def complete_features(
 
     given: the options that the user gave, `descriptor` (a fingerprint) among them; they must agree with an existing file.
     """
+    present, options = world.from_rank_zero(_missing_features, path, images, descriptor, given, on_skipped)
+    if options is None:
+        return Outcome(present, "")
+    return describe_images(
+        path, images, descriptor, options, world=world, on_progress=on_progress, on_skipped=on_skipped
+    )
+
+
+def _missing_features(
+    path: Path,
+    images: Images,
+    descriptor: Descriptor,
+    given: Mapping[str, Any],
+    on_skipped: Callable[[str], None],
+) -> tuple[set[str], DescribeOptions | None]:
+    """Images that the h5 file has, and how those that it lacks are described; None if they cannot be, or there are none."""
     options = DescribeOptions(**{key: value for key, value in given.items() if key != "descriptor"})
-    describe = partial(describe_images, path, images, descriptor, on_progress=on_progress, on_skipped=on_skipped)
     if not path.exists():
-        return describe(options)
+        return set(), options
     note = read_note(path)
     if note is None and given:
         option = next(iter(given)).replace("_", "-")
@@ -209,10 +228,10 @@ def complete_features(
     if missing:
         options = replace(options, **{key: made[key] for key in asdict(options) if key in made})
         if made == features_note(descriptor, options):
-            return describe(options)
+            return present, options
         for name in missing:  # of another program, or made by weights or keypoints that are not given
             on_skipped(f"{path} lacks {name}. Skipped.")
-    return Outcome(present, "")
+    return present, None
 
 
 def match_pairs(
@@ -222,26 +241,50 @@ def match_pairs(
     options: MatchOptions | None = None,
     *,
     overwrite: bool = False,
+    world: World = ALONE,
     on_progress: OnProgress = no_progress,
 ) -> Outcome:
-    """Match the pairs that the h5 file `out` lacks, or all with `overwrite`, by their features in another h5 file."""
+    """Match the pairs that the h5 file `out` lacks, or all with `overwrite`, by their features in another h5 file.
+
+    Of several ranks, each matches its share into parts, and rank 0 merges them into the file.
+    """
     options = options or MatchOptions()
-    made = read_note(features)
-    made_by = None if made is None else note_text(made)
-    note = {"features": made_by, "stamp": read_stamp(features), **asdict(options)}
+    note = world.on_all_ranks(matches_note, features, options)
+    world.require_equal(note_text(note), "features", "give all ranks the same file")
+    world.require_equal(json.dumps(list(pairs)), "pairs", "give all ranks the same pairs")
     read = lru_cache(CACHED_FEATURES)(partial(read_features, features))
     counted, began = 0, time.perf_counter()
-    with open_store(out, "matches", note, overwrite=overwrite, pause=MATCH_PAUSE) as store:
-        todo = [pair for pair in pairs if overwrite or not any(pair_name(*one) in store for one in (pair, pair[::-1]))]
-        for pair in track(todo, "matching", on_progress):
+    with ExitStack() as stack:
+        enter = partial(open_store, out, "matches", note, overwrite=overwrite, pause=MATCH_PAUSE)
+        store = world.on_rank_zero(lambda: stack.enter_context(enter()))
+        matched = world.broadcast(set() if overwrite or store is None else store.names)
+        todo = [pair for pair in pairs if not any(pair_name(*one) in matched for one in (pair, pair[::-1]))]
+        parts = PartWriter(out, note, MATCH_PAUSE) if store is None else store
+        for pair in track(todo[world.rank :: world.size], "matching", on_progress):
             first, second = read(pair[0]), read(pair[1])
             matches = match(first, second, mutual=options.mutual, ratio=options.ratio)
             inlier = verify(first, second, matches, options.verify, options.tolerance).inlier
             matches = Matches(*(column[inlier] for column in matches))
-            store.add(pair_name(*pair), matches_to_arrays(matches, len(first.keypoints.xy)))
+            parts.add(pair_name(*pair), matches_to_arrays(matches, len(first.keypoints.xy)))
             counted += len(matches.pairs)
-    summary = _summary(out, len(todo), "pair", "matched", f"{counted} matches", began, len(pairs) - len(todo))
-    return Outcome({pair_name(*pair) for pair in pairs}, summary)
+        if isinstance(parts, PartWriter):
+            parts.write()
+        counted = sum(world.all_gather_object(counted))
+
+    def outcome() -> Outcome:
+        assert store is not None
+        if not all(pair_name(*pair) in store for pair in todo):
+            raise InputError(f"{out}: what other ranks matched is missing: all ranks must see the same folders.")
+        summary = _summary(out, len(todo), "pair", "matched", f"{counted} matches", began, len(pairs) - len(todo))
+        return Outcome({pair_name(*pair) for pair in pairs}, summary)
+
+    return world.from_rank_zero(outcome)
+
+
+def matches_note(features: Path, options: MatchOptions) -> dict[str, Any]:
+    """What must be the same for all matches in a file."""
+    made = read_note(features)
+    return {"features": None if made is None else note_text(made), "stamp": read_stamp(features), **asdict(options)}
 
 
 def require_distinct_names(pairs: Sequence[Pair]) -> None:

@@ -58,9 +58,9 @@ class Store:
     """An h5 file and the parts that wait to be merged into it. Use `open_store`."""
 
     def __init__(self, path: Path, kind: Kind, note: Mapping[str, Any], *, overwrite: bool, pause: float) -> None:
-        self.path, self.kind, self.note, self.pause = path, kind, parse_note(note_text(note)), pause
-        self.waiting: dict[str, Arrays] = {}  # in memory
-        self.written_at = self.merged_at = time.monotonic()
+        self.path, self.kind, self.note = path, kind, parse_note(note_text(note))
+        self.parts = PartWriter(path, self.note, pause)
+        self.merged_at = time.monotonic()
         self.merge_took = 0.0
         if path.exists():
             self._require_own_file()
@@ -100,23 +100,14 @@ class Store:
         return name in self.names
 
     def add(self, name: str, arrays: Arrays) -> None:
-        self.waiting[name] = arrays
-        now = time.monotonic()
-        if now - self.written_at >= self.pause:
-            self._write()
-        is_due = now - self.merged_at >= max(MERGE_SECONDS, MERGE_FACTOR * self.merge_took)
+        self.parts.add(name, arrays)
+        is_due = time.monotonic() - self.merged_at >= max(MERGE_SECONDS, MERGE_FACTOR * self.merge_took)
         if is_due or self.replaces_file or not self.path.exists():
             self.merge()
 
-    def _write(self) -> None:
-        if self.waiting:
-            write_part(self.path, self.note, self.waiting)
-            self.waiting = {}
-            self.written_at = time.monotonic()
-
     def merge(self) -> None:
         """Merge the parts into the file, those of other processes too."""
-        self._write()
+        self.parts.write()
         began = time.monotonic()
         new = {part: names_in(part, self.kind) for part in self._parts()}
         if new:
@@ -147,6 +138,29 @@ class Store:
                 part.unlink(missing_ok=True)
         self.merged_at = time.monotonic()
         self.merge_took = self.merged_at - began
+
+
+class PartWriter:
+    """Groups for the next merge into the file at `path`, by a process that helps the one that has the store.
+
+    pause: seconds between writes, as for `open_store`.
+    """
+
+    def __init__(self, path: Path, note: Mapping[str, Any], pause: float = 0) -> None:
+        self.path, self.note, self.pause = path, note, pause
+        self.waiting: dict[str, Arrays] = {}  # in memory
+        self.written_at = time.monotonic()
+
+    def add(self, name: str, arrays: Arrays) -> None:
+        self.waiting[name] = arrays
+        if time.monotonic() - self.written_at >= self.pause:
+            self.write()
+
+    def write(self) -> None:
+        if self.waiting:
+            write_part(self.path, self.note, self.waiting)
+            self.waiting = {}
+            self.written_at = time.monotonic()
 
 
 def write_part(path: Path, note: Mapping[str, Any], groups: Mapping[str, Arrays]) -> None:

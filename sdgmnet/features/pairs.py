@@ -1,12 +1,52 @@
-"""Pairs of images to match: hloc's text files, two names per line."""
+"""Pairs of images to match: how they are chosen, and hloc's text files, two names per line."""
 
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
+from typing import Literal, get_args
 
 from sdgmnet.errors import InputError
+from sdgmnet.report import print_aside
 from sdgmnet.storage import read_text, write_text
 
 Pair = tuple[str, str]
+Method = Literal["exhaustive", "sequential", "retrieval", "list"]
+CHOICES = tuple(method for method in get_args(Method) if method != "list")
+FORMER = {"all": "exhaustive"}
+EXHAUSTIVE_UP_TO = 60  # images
+NEIGHBOURS = {"sequential": 10, "retrieval": 20}  # of an image, where the user gives no number
+PAIRS_HELP = (
+    "Pairs to match. exhaustive: all; sequential: neighbours by name, and loop closure; retrieval: images that look alike; "
+    "or a text file with two names per line."
+)
+PAIRS_DEFAULT = f"default: exhaustive for up to {EXHAUSTIVE_UP_TO} images, otherwise retrieval."
+NEIGHBOURS_HELP = (
+    "Number of neighbours per image; default: "
+    f"{NEIGHBOURS['sequential']} before and after it for --pairs sequential, {NEIGHBOURS['retrieval']} for --pairs retrieval."
+)
+
+
+def choose_method(choice: str | None, count: int) -> Method:
+    """What --pairs chooses for so many images: a method by its name, "list" for a file; None chooses by the number."""
+    if choice is None:
+        return "exhaustive" if count <= EXHAUSTIVE_UP_TO else "retrieval"
+    if choice in FORMER:
+        print_aside(f"sdgmnet: --pairs {choice} is now called --pairs {FORMER[choice]}.")
+        choice = FORMER[choice]
+    return choice if choice in CHOICES else "list"  # type: ignore[return-value]
+
+
+def ordered_pairs(method: Literal["exhaustive", "sequential"], names: Sequence[str], neighbours: int) -> list[Pair]:
+    """Pairs that depend on nothing but the names and their order."""
+    if method == "exhaustive":
+        return list(combinations(names, 2))
+    return [(names[one], names[two]) for one, two in sequential_pairs(len(names), neighbours)]
+
+
+def sequential_pairs(count: int, neighbours: int) -> list[tuple[int, int]]:
+    """Indices: each image with the next ones, and with those 2, 4, 8, ... times as far, which close a walk around something."""
+    steps = {*range(1, neighbours + 1), *(neighbours * 2**power for power in range(1, 20))}
+    return sorted((first, first + step) for step in steps for first in range(count - step))
 
 
 def read_pairs(path: Path, known: set[str]) -> list[Pair]:
@@ -14,7 +54,9 @@ def read_pairs(path: Path, known: set[str]) -> list[Pair]:
     try:
         lines = read_text(path).splitlines()
     except FileNotFoundError:
-        raise InputError(f"{path} does not exist: give a text file with two image names per line.") from None
+        raise InputError(
+            f"{path} does not exist: give {', '.join(CHOICES)}, or a text file with two image names per line."
+        ) from None
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError as error:

@@ -71,6 +71,15 @@ def write_keypoints(database: sqlite3.Connection, image_id: int, table: np.ndarr
     )
 
 
+def read_sift(database: sqlite3.Connection, image_id: int) -> np.ndarray:
+    """COLMAP's SIFT descriptors (N, 128) uint8 of an image."""
+    row = database.execute("SELECT rows, cols, data FROM descriptors WHERE image_id = ?", (image_id,)).fetchone()
+    rows, columns, data = row or (0, 128, b"")
+    if not isinstance(data, bytes | None) or columns != 128 or len(data or b"") != rows * columns:
+        raise sqlite3.DatabaseError("its descriptors are malformed")
+    return np.frombuffer(data or b"", dtype=np.uint8).reshape(-1, 128)
+
+
 def pair_id(first: int, second: int) -> int:
     return MAX_IMAGE_ID * min(first, second) + max(first, second)
 

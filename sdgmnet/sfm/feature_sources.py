@@ -27,6 +27,7 @@ from sdgmnet.sfm.database import (
     is_matched,
     open_database,
     pair_id,
+    read_sift,
     write_keypoints,
     write_matches,
 )
@@ -81,6 +82,9 @@ class FeatureSource(Protocol):
 
     def match(self, run: Run, pairs: Pairs) -> None:
         """Write the matches of the pairs that are not in the database yet."""
+
+    def read_descriptors(self, workspace: Workspace, name: str) -> np.ndarray:
+        """Of one photo (N, D), after `extract`."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,9 @@ class DescribedPhotos:
                 kept = found if len(found) >= MIN_INLIERS else found[:0]
                 write_matches(database, ids[first], ids[second], kept)
             on_progress("matching", pairs.total, pairs.total)
+
+    def read_descriptors(self, workspace: Workspace, name: str) -> np.ndarray:
+        return read_features(workspace.features, name).descriptors
 
 
 def descriptor_source(
@@ -226,6 +233,10 @@ class ColmapSift:
             threads=options.threads,
         )
         on_progress("matching", pairs.total, pairs.total)
+
+    def read_descriptors(self, workspace: Workspace, name: str) -> np.ndarray:
+        with open_database(workspace.database) as database:
+            return read_sift(database, image_ids(database)[name])
 
 
 def detect_sift(folder: Path, names: Sequence[str], max_features: int, threads: int) -> dict[str, Keypoints]:

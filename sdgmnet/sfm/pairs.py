@@ -1,21 +1,26 @@
-"""Which photos are compared: all pairs, neighbours in the order of their names, a list, or those that share points."""
+"""Which photos are compared: all pairs, neighbours by name or by retrieval, a list, or those that share points."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from sdgmnet.features.images import plain_name
+from sdgmnet.features.pairs import NEIGHBOURS, Method, Pair, choose_method, ordered_pairs, read_pairs
+from sdgmnet.features.retrieval import require_faiss
 from sdgmnet.sfm.photo_import import Photo
+from sdgmnet.storage import digest
 
 MIN_SHARED = 30  # keypoints of one photo that two others see: then these two are compared as well
 MIN_INLIERS = 15  # verified matches of two photos, to count as neighbours
 ROUNDS = 2  # of pairs by shared points
 
-Pair = tuple[str, str]
 Inliers = Callable[[], Mapping[Pair, np.ndarray]]  # (M, 2) verified matches of the pairs compared so far
+Retrieve = Callable[[int], Sequence[Pair]]  # number of neighbours -> pairs of photos that look alike
 
 
 class Pairs(NamedTuple):
@@ -28,10 +33,10 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True)
 class PairSelection:
-    method: Literal["all", "sequential", "list", "shared points"] = "all"
+    method: Method | Literal["shared points"] = "exhaustive"
     """shared points: all pairs of up to `all_pairs` photos; beyond, `sequential`, then photos that share points."""
-    neighbours: int = 10
-    """sequential: photos before and after in the order of names."""
+    neighbours: int = NEIGHBOURS["sequential"]
+    """sequential: photos before and after in the order of names; retrieval: photos that look alike."""
     all_pairs: int = 40
     pair_list: tuple[Pair, ...] = ()
     """Names of the original photos."""
@@ -40,23 +45,27 @@ class PairSelection:
 
     def described(self) -> dict[str, Any]:
         """For the record of what a model was made from."""
-        described = {"pairs": f"list {self.digest}" if self.method == "list" else self.method}
+        recorded = {"list": f"list {self.digest}", "exhaustive": "all"}  # "all": so recorded since version 0.1
+        described = {"pairs": recorded.get(self.method, self.method)}
         return described | {"neighbours": self.neighbours} | (
             {"all_pairs": self.all_pairs} if self.method == "shared points" else {}
         )  # fmt: skip
 
-    def rounds(self, photos: Sequence[Photo], inliers: Inliers) -> Iterator[Pairs]:
+    def rounds(self, photos: Sequence[Photo], inliers: Inliers, retrieve: Retrieve) -> Iterator[Pairs]:
         """Pairs to match and verify; each round is taken after the one before was verified."""
         names = [photo["name"] for photo in photos]
         every = math.comb(len(names), 2)
-        if self.method == "all":
+        if self.method == "exhaustive":
             yield Pairs(every, combinations(names, 2), exhaustive=True)
         elif self.method == "shared points" and len(names) <= self.all_pairs:
             yield Pairs(every, combinations(names, 2))
         elif self.method == "list":
             yield listed_pairs(photos, self.pair_list)
+        elif self.method == "retrieval":
+            alike = retrieve(self.neighbours)
+            yield Pairs(len(alike), alike)
         else:
-            near = [(names[one], names[two]) for one, two in sequential_pairs(len(names), self.neighbours)]
+            near = ordered_pairs("sequential", names, self.neighbours)
             yield Pairs(len(near), near)
             if self.method == "shared points":
                 yield from self._by_shared_points(near, inliers)
@@ -73,10 +82,16 @@ class PairSelection:
             known |= set(new)
 
 
-def sequential_pairs(count: int, neighbours: int) -> list[tuple[int, int]]:
-    """Indices: each photo with the next ones, and with those 2, 4, 8, ... times as far, which close a walk around something."""
-    steps = {*range(1, neighbours + 1), *(neighbours * 2**power for power in range(1, 20))}
-    return sorted((first, first + step) for step in steps for first in range(count - step))
+def select_pairs(choice: str | None, neighbours: int | None, names: Sequence[str]) -> PairSelection:
+    """What --pairs and --neighbours choose for photos of these names."""
+    method = choose_method(choice, len(names))
+    count = NEIGHBOURS.get(method, NEIGHBOURS["sequential"]) if neighbours is None else neighbours
+    if method == "retrieval":
+        require_faiss()
+    if method != "list":
+        return PairSelection(method, count)
+    pair_list = read_pairs(Path(str(choice)), {plain_name(name) for name in names})
+    return PairSelection("list", count, pair_list=tuple(pair_list), digest=digest(str(choice)))
 
 
 def listed_pairs(photos: Sequence[Photo], pair_list: Sequence[Pair]) -> Pairs:

@@ -9,6 +9,7 @@ verified, the outcome of each attempt. After a stop, the same call continues the
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,8 @@ import numpy as np
 
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import photo_digests, plain_name
+from sdgmnet.features.pairs import Pair
+from sdgmnet.features.retrieval import retrieve_pairs
 from sdgmnet.report import OnProgress, no_progress
 from sdgmnet.sfm import colmap_steps, photo_import
 from sdgmnet.sfm.attempts import ATTEMPTS, Attempt, distinct_attempts
@@ -30,7 +33,7 @@ from sdgmnet.sfm.database import (
     read_matches,
 )
 from sdgmnet.sfm.feature_sources import FeatureSource, ReconstructOptions, Run
-from sdgmnet.sfm.pairs import Pair, PairSelection
+from sdgmnet.sfm.pairs import PairSelection
 from sdgmnet.sfm.photo_import import ImportedPhotos, read_imported
 from sdgmnet.sfm.plausibility import ModelFacts, PhotoFacts, implausibilities
 from sdgmnet.sfm.workspace import INPUTS, Workspace
@@ -39,6 +42,7 @@ from sdgmnet.version import __version__
 
 METHOD = 2  # increased when the same photos and options would give another model
 PAIRS, MODELS, RATIO, OUTCOMES = "pairs.json", "models.json", "ratio.json", "attempts.json"
+RETRIEVED = "retrieved.json"
 FROM_DATABASE = (PAIRS, MODELS, RATIO, OUTCOMES)  # invalid without it
 
 
@@ -201,7 +205,7 @@ def match_and_verify(run: Run, source: FeatureSource, pairs: PairSelection) -> l
     drop_other_matches(workspace, run.options.ratio)
     if not record.exists():
         rounds = []
-        for chosen in pairs.rounds(photos, lambda: read_inliers(workspace)):
+        for chosen in pairs.rounds(photos, lambda: read_inliers(workspace), partial(retrieve, run, source)):
             source.match(run, chosen)
             if not source.verifies:
                 verify_matches(run)
@@ -216,6 +220,19 @@ def match_and_verify(run: Run, source: FeatureSource, pairs: PairSelection) -> l
         )
     rounds_found: list[int] = found["rounds"]
     return rounds_found
+
+
+def retrieve(run: Run, source: FeatureSource, neighbours: int) -> list[Pair]:
+    """Pairs of photos that look alike, kept in a record: they do not change with the ratio test."""
+    workspace, record = run.workspace, run.workspace.records / RETRIEVED
+    if not record.exists():
+        names = [photo["name"] for photo in run.photos]
+        with workspace.timer.stage("retrieval"):
+            descriptors_of = partial(source.read_descriptors, workspace)
+            seed, on_progress = run.options.seed, run.on_progress
+            found = retrieve_pairs(names, descriptors_of, neighbours, seed=seed, on_progress=on_progress)
+        write_json(record, found)
+    return [(first, second) for first, second in read_record(record, [(str, str)])]
 
 
 def drop_other_matches(workspace: Workspace, ratio: float | None) -> None:

@@ -173,6 +173,10 @@ def test_colmaps_own_pipeline_is_a_row_and_its_keypoints_are_everybodys(tmp_path
         kept = read_keypoints(tmp_path / f"out/small/keypoints/{name}.bin")
         np.testing.assert_allclose(kept.xy, found.xy, atol=1e-4)
         np.testing.assert_allclose(kept.angle, found.angle, atol=1e-5)
+    retrieved = ["--pairs", "retrieval", "--neighbours", "1", "-o", str(tmp_path / "retrieved")]
+    assert main([*words, "--threads", "1", *retrieved]) == 0
+    assert all(2 <= row["pairs"] <= 3 and row["registered"] == 3 for row in rows(tmp_path / "retrieved"))
+    assert "pairs: retrieval" in (tmp_path / "retrieved/table.md").read_text()
 
 
 def test_a_folder_of_files_is_no_run(tmp_path: Path) -> None:

@@ -113,6 +113,28 @@ def test_a_list_of_pairs(folder: Path, tmp_path: Path, capsys: Capture) -> None:
         assert said in capsys.readouterr().err
 
 
+def test_pairs_by_retrieval_and_in_sequence(folder: Path, tmp_path: Path, capsys: Capture) -> None:
+    """With a stranger, an image without keypoints, a copy, and one that cannot be read."""
+    pytest.importorskip("faiss")
+    write_image(folder / "z/flat.png", np.full((60, 60), 9, np.uint8))
+    write_image(folder / "z/alone.png", noise_image(200, 150, 5))
+    (folder / "z/copy.png").write_bytes((folder / NAMES[0]).read_bytes())
+    (folder / "z/broken.jpg").write_text("text")
+    words = ["match", folder, "--features", tmp_path / "features.h5", *ROOTSIFT, "-o"]
+    assert run(*words, tmp_path / "r.h5", "--pairs", "retrieval", "--neighbours", "2") == 0
+    pairs = {tuple(line.split()) for line in (tmp_path / "r_pairs.txt").read_text().splitlines()}
+    assert {("sub/0.png", "sub/1.png"), ("sub/2.png", "sub/3.png"), ("sub/0.png", "z/copy.png")} <= pairs
+    assert len(names_in(tmp_path / "r.h5", "matches")) == len(pairs) < 15
+    assert not any("flat" in name or "broken" in name for pair in pairs for name in pair)
+    assert run(*words, tmp_path / "s.h5", "--pairs", "sequential", "--neighbours", "1") == 0
+    assert ("sub/0.png", "sub/1.png") in {
+        tuple(line.split()) for line in (tmp_path / "s_pairs.txt").read_text().splitlines()
+    }
+    capsys.readouterr()
+    assert run(*words, tmp_path / "t.h5", "--pairs", "retrival") == 2
+    assert "give exhaustive, sequential, retrieval" in capsys.readouterr().err
+
+
 def test_existing_features_are_taken_as_they_are(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     features = tmp_path / "features.h5"
     assert run("describe", folder, "-o", features, "--keypoints", "9", *ROOTSIFT) == 0

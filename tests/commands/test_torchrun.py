@@ -1,4 +1,4 @@
-"""torchrun itself: a rank that is killed, restarts, signals; and describing by several ranks."""
+"""torchrun itself: a rank that is killed, restarts, signals; and describing and matching by several ranks."""
 
 import io
 import json
@@ -25,7 +25,7 @@ from sdgmnet.data.patchset import PatchSet
 from sdgmnet.errors import InputError
 from sdgmnet.features import npy
 from sdgmnet.features.h5 import names_in
-from sdgmnet.features.h5_store import parts_folder, write_part
+from sdgmnet.features.h5_store import PartWriter, parts_folder, write_part
 from sdgmnet.training.log import read_log
 from tests.ranks import run_ranks
 
@@ -195,7 +195,7 @@ def describe_apart(folder: str) -> tuple[list[int], str]:
 def test_ranks_that_do_not_see_the_same_folders_are_told(folder: Path) -> None:
     write_photos(folder / "photos")
     (first, said), (second, _) = run_ranks(2, describe_apart, str(folder))
-    assert (first, second) == ([2, 2], [0, 2])
+    assert (first, second) == ([2, 2], [2, 2])
     assert "out.h5: what other ranks described is missing" in said
     assert "images of rank 0 and of rank 1 differ" in said
 
@@ -209,6 +209,64 @@ def assert_same_features(first: Path, second: Path) -> None:
             for key in one[name]:
                 assert one[name][key].dtype == other[name][key].dtype
                 assert np.array_equal(one[name][key], other[name][key])
+
+
+MATCH = ["match", "photos", "--descriptor", "rootsift", "--pairs", "retrieval", "--neighbours", "2", "-o"]
+
+
+def match_all(folder: str) -> tuple[list[int], str, str]:
+    os.chdir(folder)
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as errors:
+        codes = [
+            main([*MATCH, "ranks/matches.h5"]),
+            main([*MATCH, "ranks/matches.h5"]),
+            main([*MATCH, "ranks/matches.h5", "--ratio", "0.7"]),
+            main([*MATCH, "ranks/other.h5", "--pairs", "none.txt"]),
+        ]
+    return codes, out.getvalue(), errors.getvalue()
+
+
+def test_ranks_match_what_one_process_does(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("faiss")
+    write_photos(folder / "photos")
+    monkeypatch.chdir(folder)
+    assert main([*MATCH, "alone/matches.h5"]) == 0
+    codes, out, errors = zip(*run_ranks(2, match_all, str(folder)), strict=True)
+    assert codes == ([0, 0, 2, 2], [0, 0, 2, 2])
+    count = len(Path("alone/matches_pairs.txt").read_text().splitlines())
+    assert f"{count} pairs matched" in out[0] and f"{count} in the file already" in out[0] and out[1] == ""
+    assert "".join(errors).count("ratio 0.9 (now 0.7)") == 1
+    assert "".join(errors).count("none.txt does not exist") == 2  # options are read before ranks know each other
+    assert sorted(path.name for path in Path("ranks").iterdir()) == ["features.h5", "matches.h5", "matches_pairs.txt"]
+    assert_same_features(Path("alone/features.h5"), Path("ranks/features.h5"))
+    assert Path("alone/matches_pairs.txt").read_text() == Path("ranks/matches_pairs.txt").read_text()
+    first, second = (Path(name, "matches.h5") for name in ("alone", "ranks"))
+    assert sorted(names_in(first, "matches")) == sorted(names_in(second, "matches"))
+    with h5py.File(first) as one, h5py.File(second) as other:
+        for name in names_in(first, "matches"):
+            for key in ("matches0", "matching_scores0"):
+                assert one[name][key].dtype == other[name][key].dtype
+                assert np.array_equal(one[name][key], other[name][key])
+
+
+def test_pairs_that_a_rank_matched_before_it_was_killed_are_not_matched_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_photos(folder / "photos")
+    monkeypatch.chdir(folder)
+    words = ["match", "photos", "--descriptor", "rootsift", "--features", "features.h5", "-o"]
+    assert main([*words, "whole.h5"]) == 0
+    with h5py.File("whole.h5") as file:
+        note, kept = json.loads(file.attrs["sdgmnet"]), names_in(Path("whole.h5"), "matches")[3:7]
+        groups = {name: {key: values[:] for key, values in file[name].items()} for name in kept}
+    writer = PartWriter(Path("again.h5"), note, pause=3600)
+    for name, arrays in groups.items():
+        writer.add(name, arrays)
+    assert not parts_folder(Path("again.h5")).exists()  # they wait in memory
+    writer.write()
+    assert main([*words, "again.h5"]) == 0
+    assert "6 pairs matched" in capsys.readouterr().out
+    assert sorted(names_in(Path("again.h5"), "matches")) == sorted(names_in(Path("whole.h5"), "matches"))
 
 
 def test_what_a_rank_described_before_it_was_killed_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,14 @@
 from collections.abc import Mapping
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
-from sdgmnet.sfm.pairs import PairSelection, pairs_by_shared_points, sequential_pairs
+from sdgmnet.errors import InputError
+from sdgmnet.features.pairs import sequential_pairs
+from sdgmnet.sfm.pairs import PairSelection, pairs_by_shared_points, select_pairs
 from sdgmnet.sfm.photo_import import Photo
 
 PHOTOS = [Photo(name=f"{n:02d}.jpg", source=f"{n:02d} .jpg", width=4, height=3, focal=None) for n in range(30)]
@@ -13,9 +17,10 @@ SHARED = np.column_stack([np.arange(40), np.arange(40)])
 
 
 def rounds(inliers: Mapping[Any, np.ndarray] | None = None, **options: Any) -> list[list[tuple[str, str]]]:
-    found = [
-        (pairs.total, list(pairs.names)) for pairs in PairSelection(**options).rounds(PHOTOS, lambda: inliers or {})
-    ]
+    chosen = PairSelection(**options).rounds(
+        PHOTOS, lambda: inliers or {}, lambda count: [("00.jpg", f"{count:02d}.jpg")]
+    )
+    found = [(pairs.total, list(pairs.names)) for pairs in chosen]
     assert all(total == len(pairs) == len(set(pairs)) for total, pairs in found)
     return [pairs for _, pairs in found]
 
@@ -27,6 +32,24 @@ def test_all_sequential_and_listed_pairs() -> None:
     assert ("00.jpg", "03.jpg") not in near
     pair_list = (("03 .jpg", "01 .jpg"), ("gone.jpg", "01 .jpg"), ("02 .jpg", "05 .jpg"))
     assert rounds(method="list", pair_list=pair_list) == [[("01.jpg", "03.jpg"), ("02.jpg", "05.jpg")]]
+    assert rounds(method="retrieval", neighbours=7) == [[("00.jpg", "07.jpg")]]
+
+
+def test_the_choice_of_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By default it depends on the number of photos; what is recorded of `exhaustive` is the word of earlier versions."""
+    names = [f"{number}.jpg" for number in range(61)]
+    assert select_pairs(None, None, names[:60]) == select_pairs("exhaustive", None, names) == PairSelection()
+    assert select_pairs(None, None, names) == PairSelection("retrieval", 20)
+    assert select_pairs("sequential", None, names) == PairSelection("sequential", 10)
+    assert select_pairs("retrieval", 7, names[:3]) == PairSelection("retrieval", 7)
+    assert PairSelection().described() == {"pairs": "all", "neighbours": 10}
+    assert not capsys.readouterr().err
+    assert select_pairs("all", None, names) == PairSelection()
+    assert "--pairs exhaustive" in capsys.readouterr().err
+    (tmp_path / "pairs.txt").write_text("3.jpg 1.jpg\n")
+    assert select_pairs(str(tmp_path / "pairs.txt"), None, names).pair_list == (("3.jpg", "1.jpg"),)
+    with pytest.raises(InputError, match="exhaustiv does not exist: give exhaustive, sequential, retrieval"):
+        select_pairs("exhaustiv", None, names)
 
 
 def test_sequential_pairs_close_a_walk() -> None:

@@ -252,6 +252,29 @@ def test_a_refused_folder(
     assert not (tmp_path / "model").exists()
 
 
+def test_pairs_by_retrieval(workspace: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of five photos, four neighbours are all: the model is the same. The pairs are found once."""
+    pytest.importorskip("faiss")
+    words = [
+        "reconstruct",
+        str(photos),
+        "-o",
+        str(tmp_path / "model"),
+        *OPTIONS,
+        "--pairs",
+        "retrieval",
+        "--neighbours",
+    ]
+    assert main([*words, "4"]) == 0
+    assert model_bytes(tmp_path / "model") == model_bytes(workspace)
+    assert len(json.loads((tmp_path / "model/.work/retrieved.json").read_text())) == COUNT * (COUNT - 1) // 2
+    monkeypatch.setattr(driver, "retrieve_pairs", lambda *_, **__: [])
+    remove(tmp_path / "model/database.db")
+    assert main([*words, "4"]) == 0
+    assert model_bytes(tmp_path / "model") == model_bytes(workspace)
+    assert main([*words, "3"]) == 2
+
+
 def test_photos_of_different_things(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "photos").mkdir()
     for seed in range(3):
