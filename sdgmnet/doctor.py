@@ -28,10 +28,11 @@ REQUIRED = (
     ("filelock",),
 )
 EXTRAS = {  # extra in pyproject.toml -> its distributions
-    "sfm": ("pycolmap",),
+    "sfm": ("pycolmap", "faiss-cpu"),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "demo": ("scikit-image",),
     "tensorboard": ("tensorboard",),
+    "hub": ("huggingface_hub",),
     "pml": ("pytorch-metric-learning",),
 }
 
@@ -155,7 +156,10 @@ def weights() -> Finding:
         return Finding(
             "weights", f"{BEST} is missing in {SHIPPED}", "The installation is incomplete: install sdgmnet again."
         )
-    return Finding("weights", f"{', '.join(names)} in {SHIPPED} ({ALIAS} is {BEST}); nothing is downloaded")
+    return Finding(
+        "weights",
+        f"{', '.join(names)} in {SHIPPED} ({ALIAS} is {BEST}); only names on the Hugging Face Hub are downloaded",
+    )
 
 
 def threads(used: int, cores: int) -> Finding:

@@ -1,15 +1,16 @@
 """Weights on disk: .safetensors files that hold a JSON card in their metadata. Loading never runs code.
 
 A source of weights is the name of weights shipped with the package, a .safetensors file, the folder of a training run (its best
-weights), or a folder in Hugging Face's layout (config.json and model.safetensors).
+weights), or a folder in Hugging Face's layout (config.json and model.safetensors). `download` fetches the last from the Hub.
 """
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdgmnet.errors import InputError
-from sdgmnet.storage import new_file, parse_json, write_json
+from sdgmnet.storage import new_file, parse_json, reason_of, write_json, write_text
 
 if TYPE_CHECKING:  # the names of shipped weights stand in help texts, which need no torch
     from torch import Tensor
@@ -18,6 +19,7 @@ SHIPPED = Path(__file__).parent / "weights"
 BEST = "sdgmnet-photos"
 ALIAS = "sdgmnet"  # stands for BEST
 MODEL = "model.safetensors"
+HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # organisation/name
 
 
 def shipped_names() -> list[str]:
@@ -34,6 +36,34 @@ def find_weights(source: Path | str) -> Path:
     if path.is_dir():
         return path / (MODEL if (path / MODEL).exists() else "best.safetensors")
     return path
+
+
+def is_hub_name(source: Path | str) -> bool:
+    """Whether a source has the form organisation/name of the Hugging Face Hub, and cannot be meant as a path.
+
+    Where a folder with the name of the organisation exists, as in runs/mine, it is a path.
+    """
+    if not isinstance(source, str) or not HUB_NAME.fullmatch(source) or source.endswith(".safetensors"):
+        return False
+    return not Path(source).exists() and not Path(source).parent.exists()
+
+
+def download(name: str, revision: str | None = None) -> Path:
+    """model.safetensors of organisation/name on the Hugging Face Hub, or of its local cache. Nothing else is downloaded."""
+    try:
+        from huggingface_hub import hf_hub_download
+    except ImportError:
+        raise InputError(
+            f"{name} is not a local file or folder, and for the Hugging Face Hub huggingface_hub is not installed: give an "
+            "existing path, or pip install 'sdgmnet[hub]'."
+        ) from None
+    try:
+        return Path(hf_hub_download(name, MODEL, revision=revision))
+    except Exception as error:  # no network, no such repository or file, a full disk: each fails in its own way
+        raise InputError(
+            f"{name} is not a local file or folder, and {MODEL} cannot be had from the Hugging Face Hub "
+            f"({reason_of(error)}): check the name and the network, or give a local path."
+        ) from error
 
 
 def require_weights(path: Path) -> None:
@@ -97,3 +127,37 @@ def _sort_metadata(content: bytes) -> bytes:
     ordered = json.dumps(header, separators=(",", ":")).encode()
     ordered += b" " * (-len(ordered) % 8)
     return len(ordered).to_bytes(8, "little") + ordered + content[8 + length :]
+
+
+def write_readme(folder: Path, kind: str, card: dict[str, Any]) -> None:
+    """README.md for the Hugging Face Hub, from the card, unless the folder has one."""
+    if (folder / "README.md").exists():
+        return
+    known = {"trained on": card.get("trained_on"), "loss": card.get("loss"), "window in sigmas": card.get("window")}
+    rows = "".join(f"- {name}: {_listed(value)}\n" for name, value in known.items() if value)
+    note = f"\n{card['note']}\n" if card.get("note") else ""
+    write_text(folder / "README.md", README.format(kind=kind, rows=rows, note=note))
+
+
+def _listed(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+README = """---
+library_name: sdgmnet
+tags: [local-descriptors, image-matching, {kind}]
+---
+
+# {kind}
+
+Weights of a local image descriptor: patches (B, 1, 32, 32) in [0, 1] -> descriptors (B, 128).
+{note}
+{rows}
+```python
+from sdgmnet.encoders import {kind}
+
+encoder = {kind}.from_pretrained("ORGANISATION/NAME")  # pip install 'sdgmnet[hub]'; or a local folder
+```
+
+config.json has the whole card.
+"""

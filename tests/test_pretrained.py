@@ -156,7 +156,11 @@ def test_shipped_weights_are_loaded_by_name(
 
 def test_hugging_face_layout_round_trip(tmp_path: Path, encoder: SDGMNet) -> None:
     encoder.save_pretrained(tmp_path / "model", CARD)
-    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+    ]
     config = json.loads((tmp_path / "model/config.json").read_text(encoding="utf-8"))
     assert config["encoder"] == "sdgmnet" and config["trained_on"] == ["liberty"]
     assert_same_weights(SDGMNet.from_pretrained(tmp_path / "model"), encoder)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 import pytest
+import torch
 
 from sdgmnet.cli import main
 from sdgmnet.descriptors import describe
@@ -34,11 +35,12 @@ def sections() -> dict[str, list[Block]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images as the page expects them."""
+    """Images, and a clone, as the page expects them."""
     folder = tmp_path_factory.mktemp("use_with")
     _, second, third, _ = write_photos(folder / "photos", 4)
     for name, path in (("a.jpg", second), ("b.jpg", third)):
         cv2.imwrite(str(folder / name), cv2.imread(str(path)), [cv2.IMWRITE_JPEG_QUALITY, 98])
+    (folder / "clone").symlink_to(PAGE.parents[2])
     return folder
 
 
@@ -95,6 +97,9 @@ def check(title: str, left: list[dict[str, Any]]) -> None:
         case "Large collections":
             assert left[0]["small_a"].shape == (300, 128) and left[0]["tiny_a"].shape == (300, 64)
             assert left[0]["tiny_a"].dtype == np.uint8 and len(left[0]["found"].pairs) > 20
+        case "torch.hub and the Hugging Face Hub":
+            patches = torch.rand(2, 1, 32, 32)
+            assert torch.equal(left[0]["encoder"](patches), left[0]["same"](patches)) and left[0]["loss"].alpha == 0.9
         case _:
             raise KeyError(title)
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sdgmnet.errors import InputError
-from sdgmnet.pretrained import ALIAS, MODEL
+from sdgmnet.pretrained import ALIAS, MODEL, download, is_hub_name, write_readme
 from sdgmnet.registry import WINDOW
 
 
@@ -82,16 +82,23 @@ class Encoder(nn.Module):
             )
 
     @classmethod
-    def from_pretrained(cls, source: Path | str | None = None) -> Self:
-        """An encoder with trained weights, in eval mode. Nothing is downloaded.
+    def from_pretrained(cls, source: Path | str | None = None, *, revision: str | None = None) -> Self:
+        """An encoder with trained weights, in eval mode. Nothing is downloaded unless `source` is a name on the Hub.
 
         Args:
-            source: the name of shipped weights, a .safetensors file, the folder of a training run, or a folder in Hugging
-                Face's layout (config.json and model.safetensors). None: the best shipped weights.
+            source: the name of shipped weights, a .safetensors file, the folder of a training run, a folder in Hugging
+                Face's layout (config.json and model.safetensors), or organisation/name on the Hugging Face Hub, which
+                needs huggingface_hub (pip install 'sdgmnet[hub]'). What exists as a path, or whose first folder does, is
+                never looked up there. None: the best shipped weights.
+            revision: branch, tag or commit on the Hub.
         """
         from sdgmnet.encoders import load_encoder
 
         source = ALIAS if source is None else source
+        if is_hub_name(source):
+            source = download(str(source), revision)
+        elif revision is not None:
+            raise InputError(f"revision is for names on the Hugging Face Hub: {source} is local.")
         encoder = load_encoder(source)[0]
         if not isinstance(encoder, cls):
             name = type(encoder).__name__
@@ -99,13 +106,18 @@ class Encoder(nn.Module):
         return encoder
 
     def save_pretrained(self, folder: Path | str, card: dict[str, Any] | None = None) -> None:
-        """Write Hugging Face's layout: model.safetensors, and the card (origin of the weights) as config.json."""
+        """Write Hugging Face's layout: model.safetensors, the card (origin of the weights) as config.json, and README.md.
+
+        A README.md that exists is kept. `hf upload organisation/name FOLDER` publishes the folder.
+        """
         from sdgmnet.encoders import save_encoder
 
         folder = Path(folder)
         if folder.is_file():
             raise InputError(f"{folder} is a file: give a folder.")
-        save_encoder(self, folder / MODEL, {"library_name": "sdgmnet", **(card or {})}, folder / "config.json")
+        card = {"library_name": "sdgmnet", **(card or {})}
+        save_encoder(self, folder / MODEL, card, folder / "config.json")
+        write_readme(folder, type(self).__name__, {**card, "window": self.window})
 
 
 class SevenConvolutions(Encoder):
