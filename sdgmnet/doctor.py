@@ -139,6 +139,8 @@ def engine_line() -> str:
 
 def cache() -> Finding:
     """Where kernels that are compiled here are kept."""
+    if os.name != "posix":
+        return Finding("cache", "not used")
     folder = cache_folders()[0]
     nearest = next(one for one in (folder, *folder.parents) if one.exists())
     if os.access(nearest, os.W_OK):
