@@ -190,7 +190,7 @@ def test_a_wide_set_holds_the_narrow_one(sets: dict[float, PatchSet]) -> None:
     assert error.mean() < 2 < shifted.mean() / 5
 
 
-@pytest.mark.parametrize("kind", ["none", "paper", "strong", "hynet"])
+@pytest.mark.parametrize("kind", ["none", "paper", "strong", "detector", "hynet"])
 def test_training_at_a_window_uses_the_centre(kind: Augmentation, sets: dict[float, PatchSet]) -> None:
     narrow, wide = (PairSampler([sets[window]], 0, window=12) for window in (12.0, 24.0))
     assert narrow.window == wide.window == 12

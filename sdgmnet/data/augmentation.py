@@ -2,7 +2,8 @@
 
 "paper" is the authors' augmentation: small rotations and crops of each patch, quarter turns and flips of each pair. "strong"
 adds what detectors and cameras do between two photos: larger rotations, crops and stretches, exposure, defocus, noise and
-compression. "hardnet", "hynet" and "cdfdesc" are those methods' own: quarter turns and flips of each pair only.
+compression. "detector" turns and scales each patch as far as a detector's keypoints of one point differ between photos.
+"hardnet", "hynet" and "cdfdesc" are those methods' own: quarter turns and flips of each pair only.
 """
 
 import math
@@ -36,6 +37,8 @@ class Ranges(NamedTuple):
 
 PAPER = Ranges(math.radians(5), 0.9, 0.9, 1.1)
 STRONG = Ranges(math.radians(18), 0.65, 0.77, 1.3)
+DETECTOR_TURN = math.radians(30)  # largest rotation of a patch: twice as much between the two of a pair
+DETECTOR_OCTAVES = 0.35  # largest change of a patch's scale
 
 
 class Geometry(NamedTuple):
@@ -81,6 +84,10 @@ def augment(
     pixels = torch.from_numpy(flat).to(device).float()
     if kind == "none":
         return (shrink(pixels, share) / 255).view(2, count, 1, OUTPUT_SIDE, OUTPUT_SIDE)
+    if kind == "detector":
+        geometry = Geometry(*map(of_rows, draw_misfit(rng, both)))
+        small = turn_and_crop(pixels, within_patch(towards_centre(geometry, share)), outside="border") / 255
+        return small.view(2, count, 1, OUTPUT_SIDE, OUTPUT_SIDE)
     if kind == "paper":
         small = (
             turn_and_crop(pixels, towards_centre(Geometry(*map(of_rows, draw_geometry(rng, both, PAPER))), share)) / 255
@@ -115,6 +122,19 @@ def towards_centre(geometry: Geometry, share: np.ndarray | None) -> Geometry:
     kept = share.reshape(-1, 1)
     corner = (1 - kept) * PATCH_SIDE / 2 * np.array([1, 1, 0, 0])
     return geometry._replace(crop=geometry.crop * kept + corner)
+
+
+def within_patch(geometry: Geometry) -> Geometry:
+    """Square crops that reach beyond the patch, made smaller about the same centre."""
+    side = np.minimum(geometry.crop[:, 2:], PATCH_SIDE)
+    return geometry._replace(crop=np.hstack([geometry.crop[:, :2] + (geometry.crop[:, 2:] - side) / 2, side]))
+
+
+def draw_misfit(rng: np.random.Generator, count: int) -> Geometry:
+    """Orientation and scale as a detector may find them: wrong by an angle, and by a share of an octave."""
+    turn = rng.uniform(-DETECTOR_TURN, DETECTOR_TURN, count)
+    side = PATCH_SIDE * 2 ** rng.uniform(-DETECTOR_OCTAVES, DETECTOR_OCTAVES, (count, 1))
+    return Geometry(turn, np.hstack([(PATCH_SIDE - side) / 2] * 2 + [side] * 2))
 
 
 def draw_geometry(rng: np.random.Generator, count: int, ranges: Ranges = PAPER) -> Geometry:

@@ -82,7 +82,8 @@ class TrainConfig:
     dropout: float = 0.3
     """Dropout rate before the last convolution."""
     augmentation: Augmentation = "paper"
-    """paper: rotation, crop, quarter turns, flips. strong: larger, and blur, noise, JPEG. METHOD: quarter turns, flips."""
+    """paper: rotation, crop, quarter turns, flips. strong: larger, and blur, noise, JPEG. detector: rotation and scale, as
+    keypoints of one point differ. METHOD: quarter turns, flips."""
     balance: Balance = "points"
     """What is sampled equally often: points, or scenes, however many points they have."""
     views: float = 0.5

@@ -10,6 +10,8 @@ import torch
 from PIL import Image
 
 from sdgmnet.data.augmentation import (
+    DETECTOR_OCTAVES,
+    DETECTOR_TURN,
     PAPER,
     STRONG,
     Augmentation,
@@ -20,11 +22,14 @@ from sdgmnet.data.augmentation import (
     compress,
     draw_geometry,
     draw_light,
+    draw_misfit,
     draw_qualities,
     draw_turns_and_flips,
     quarter_turns_and_flips,
     relight,
+    towards_centre,
     turn_and_crop,
+    within_patch,
 )
 from sdgmnet.engine import halve
 
@@ -33,6 +38,18 @@ WHOLE = (0.0, 0.0, 64.0, 64.0)
 
 def geometry_of(turns: list[float], crops: list[tuple[float, ...]]) -> Geometry:
     return Geometry(np.array(turns), np.array(crops))
+
+
+def test_misfit_of_a_detector_fills_its_ranges() -> None:
+    """Rotation and scale of each patch about its centre; a crop of part of a patch may reach to its border and no further."""
+    drawn = draw_misfit(np.random.default_rng(0), 20000)
+    assert 0.998 * DETECTOR_TURN < np.abs(drawn.turn).max() <= DETECTOR_TURN and abs(drawn.turn.mean()) < 0.02
+    octaves = np.log2(drawn.crop[:, 2] / 64)
+    assert 0.998 * DETECTOR_OCTAVES < np.abs(octaves).max() <= DETECTOR_OCTAVES and abs(octaves.mean()) < 0.01
+    for share in (1.0, 20 / 24, 0.5):
+        top, left, height, width = within_patch(towards_centre(drawn, np.full(20000, share))).crop.T
+        assert np.array_equal(top, left) and np.array_equal(height, width) and np.allclose(top + height / 2, 32)
+        assert np.allclose(height, np.minimum(64, 64 * share * 2**octaves)) and (top > -1e-9).all()
 
 
 @pytest.mark.parametrize("ranges", [PAPER, STRONG])

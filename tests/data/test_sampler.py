@@ -106,7 +106,7 @@ def test_batch_without_augmentation_is_the_halved_patches() -> None:
     assert torch.allclose(batch.double().view(18, 32, 32), halve(drawn) / 255, atol=1e-6)
 
 
-@pytest.mark.parametrize("augmentation", ["none", "paper", "strong", "hardnet", "hynet", "cdfdesc"])
+@pytest.mark.parametrize("augmentation", ["none", "paper", "strong", "detector", "hardnet", "hynet", "cdfdesc"])
 def test_batches_are_a_function_of_seed_and_step(augmentation: Augmentation) -> None:
     one, same, other = (PairSampler([noise_set(40)], seed) for seed in (2, 2, 3))
     batch = one.batch(5, 9, augmentation=augmentation)
@@ -116,7 +116,7 @@ def test_batches_are_a_function_of_seed_and_step(augmentation: Augmentation) -> 
         assert not torch.equal(batch, different)
 
 
-@pytest.mark.parametrize("augmentation", ["paper", "strong"])
+@pytest.mark.parametrize("augmentation", ["paper", "strong", "detector"])
 @pytest.mark.parametrize("level", [0, 255, None])
 def test_batches_lie_between_0_and_1(level: int | None, augmentation: Augmentation) -> None:
     patchset = noise_set(40)

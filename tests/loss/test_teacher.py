@@ -34,7 +34,7 @@ def loop(student: list[np.ndarray], teacher: list[np.ndarray]) -> float:
         for column in range(len(student[1])):
             mine, theirs = (math.acos(float(a[row] @ p[column])) for a, p in (student, teacher))
             total += (mine - theirs) ** 2
-    return total / len(student[0])
+    return total / (len(student[0]) * len(student[1]))
 
 
 def test_value_and_gradient_are_those_of_the_loop() -> None:
