@@ -23,6 +23,7 @@ from sdgmnet.features.describe import Features, find_keypoints
 from sdgmnet.features.h5 import read_features
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints
+from sdgmnet.features.match import MatcherName
 from sdgmnet.metrics import pose_auc
 from sdgmnet.report import OnProgress, no_progress
 from sdgmnet.sfm.attempts import COLMAP_DEFAULTS
@@ -56,6 +57,7 @@ class BenchmarkOptions:
     """The minimum of OpenCV's keypoints."""
     mutual: bool = True
     ratio: float | None = None
+    matcher: MatcherName = "nearest"
     pairs: str = "exhaustive"
     """How they are chosen, as for `sdgmnet reconstruct`."""
     neighbours: int | None = None
@@ -140,6 +142,7 @@ def evaluate(entry: Entry, photos: PhotoSet, out: Path, options: BenchmarkOption
             cameras=options.cameras,
             mutual=options.mutual,
             ratio=options.ratio,
+            matcher=options.matcher,
             seed=options.seed,
             threads=options.threads,
         )
@@ -295,7 +298,8 @@ def write_exchange(workspace: Workspace) -> None:
 def title(options: BenchmarkOptions) -> str:
     ratio = f"ratio {options.ratio:g}" if options.ratio is not None else "no ratio test"
     pairs = "" if options.pairs == "exhaustive" else f", pairs: {options.pairs}"
-    return f"Reconstruction ({'mutual' if options.mutual else 'one-way'} nearest neighbours, {ratio}{pairs})"
+    matcher = "" if options.matcher == "nearest" else f", matcher: {options.matcher}"
+    return f"Reconstruction ({'mutual' if options.mutual else 'one-way'} nearest neighbours, {ratio}{matcher}{pairs})"
 
 
 def table(rows: Sequence[Row], failed: Sequence[dict[str, str]] = ()) -> tuple[list[str], list[list[str]]]:

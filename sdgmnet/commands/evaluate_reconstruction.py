@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from sdgmnet.benchmarks.photo_sets import read_photo_sets
 from sdgmnet.descriptors import COMPARED
 from sdgmnet.errors import InputError, resumable
+from sdgmnet.features.match import MATCHER_HELP, MatcherName
 from sdgmnet.features.pairs import NEIGHBOURS_HELP, PAIRS_HELP
 from sdgmnet.options import Flag, Option, Out, Positional, require_options
 from sdgmnet.report import Section, deliver, print_aside, progress_bars
@@ -48,6 +49,7 @@ class Arguments:
     """Maximum number of keypoints per photo; default: COLMAP's 8192 largest locations, or OpenCV's 12 000 strongest."""
     contrast: float = 0.02
     """For --detector opencv: contrastThreshold of SIFT."""
+    matcher: Annotated[MatcherName, Option(help=MATCHER_HELP)] = "nearest"
     mutual: bool = True
     """Keep only mutual nearest neighbours."""
     ratio: float | None = None

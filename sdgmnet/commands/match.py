@@ -12,7 +12,7 @@ from sdgmnet.descriptors import accepted_forms, load_descriptor, require_form, w
 from sdgmnet.errors import InputError, resumable
 from sdgmnet.features.describe import LONGEST_SIDE, SMALLEST_SIDE, StageTimer
 from sdgmnet.features.images import find_images, plain_name, read_color, require_readable
-from sdgmnet.features.match import RATIO, match
+from sdgmnet.features.match import MATCHER_HELP, RATIO, MatcherName, match
 from sdgmnet.features.pairs import (
     CHOICES,
     FORMER,
@@ -65,6 +65,7 @@ class MatchArguments:
     """Two images, or a folder of images."""
     out: OptionalOut = None
     """For two images: image of the matches (.png, .jpg, .pdf); default: none. For a folder: h5 file of the matches."""
+    matcher: Annotated[MatcherName, Option(help=MATCHER_HELP)] = "nearest"
     mutual: bool = True
     """Keep only mutual nearest neighbours."""
     ratio: float | None = RATIO
@@ -166,7 +167,7 @@ def draw_two(arguments: MatchArguments, on_progress: OnProgress) -> dict[str, An
     from sdgmnet.features.collection import DescribeOptions, MatchOptions, describe_file, without_keypoints
     from sdgmnet.features.draw import draw_matches
 
-    options = MatchOptions(arguments.mutual, arguments.ratio, arguments.verify, arguments.tolerance)
+    options = MatchOptions(**match_options(arguments))
     size = LONGEST_SIDE if arguments.size is None else arguments.size
     describing = DescribeOptions(arguments.keypoints, arguments.upright, arguments.as_stored, size)
     timer = StageTimer()
@@ -182,7 +183,7 @@ def draw_two(arguments: MatchArguments, on_progress: OnProgress) -> dict[str, An
             print_aside(without_keypoints(path))
     on_progress("matching", 0, 0)
     with timer("matching"):
-        matches = match(first, second, mutual=options.mutual, ratio=options.ratio)
+        matches = match(first, second, mutual=options.mutual, ratio=options.ratio, matcher=options.matcher)
     inlier, matrix, inliers = np.ones(len(matches.pairs), dtype=bool), None, None
     names = " and ".join(plain_name(path.name) for path in arguments.images)
     title = f"{names}, {arguments.chosen}: {len(matches.pairs)} matches"
@@ -207,6 +208,10 @@ def draw_two(arguments: MatchArguments, on_progress: OnProgress) -> dict[str, An
     }
 
 
+def match_options(arguments: MatchArguments) -> dict[str, Any]:
+    return {name: getattr(arguments, name) for name in ("mutual", "ratio", "verify", "tolerance", "matcher")}
+
+
 def check_folder(arguments: MatchArguments) -> None:
     """InputError for what can be seen without loading anything."""
     if arguments.json:
@@ -228,7 +233,7 @@ def match_folder(arguments: MatchArguments, images: dict[str, Path], pairs: list
     from sdgmnet.features.collection import MatchOptions, complete_features, match_pairs, require_distinct_names
 
     features, quiet = features_path(arguments), not world.is_rank_zero
-    options = world.on_all_ranks(MatchOptions, arguments.mutual, arguments.ratio, arguments.verify, arguments.tolerance)
+    options = world.on_all_ranks(lambda: MatchOptions(**match_options(arguments)))
     world.on_all_ranks(require_distinct_names, pairs or [])
     descriptor = world.on_all_ranks(load_descriptor, arguments.chosen)
     given: dict[str, Any] = {

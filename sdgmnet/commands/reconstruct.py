@@ -9,7 +9,7 @@ from sdgmnet.data.patchset import require_photos
 from sdgmnet.descriptors import accepted_forms, require_form, with_window
 from sdgmnet.errors import InputError, resumable
 from sdgmnet.features.images import find_photos, plain_name, require_readable
-from sdgmnet.features.match import RATIO
+from sdgmnet.features.match import MATCHER_HELP, RATIO, MatcherName
 from sdgmnet.features.pairs import NEIGHBOURS_HELP, PAIRS_DEFAULT, PAIRS_HELP
 from sdgmnet.options import Flag, Option, Out, Positional, require_options
 from sdgmnet.pretrained import ALIAS
@@ -56,6 +56,7 @@ class ReconstructArguments:
     """Longest side in pixels; larger photos are resized for detection, which needs 235 bytes of memory per pixel."""
     upright: Flag = False
     """Set the angle of every keypoint to 0. Finds more matches if no photo is rotated; rotated photos are not matched."""
+    matcher: Annotated[MatcherName, Option(help=MATCHER_HELP)] = "nearest"
     mutual: bool = True
     """Keep only mutual nearest neighbours."""
     ratio: float | None = RATIO
@@ -114,6 +115,7 @@ def reconstruct_photos(
         cameras=arguments.cameras,
         mutual=arguments.mutual,
         ratio=arguments.ratio,
+        matcher=arguments.matcher,
         seed=arguments.seed,
         threads=arguments.threads,
     )

@@ -28,7 +28,7 @@ from sdgmnet.features.h5 import features_to_arrays, matches_to_arrays, names_in,
 from sdgmnet.features.h5_store import PartWriter, note_text, open_store, options_in, read_note, read_stamp, write_part
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoint_files import holds_many, read_keypoints, require_inside
-from sdgmnet.features.match import RATIO, Matches, match
+from sdgmnet.features.match import RATIO, MatcherName, Matches, match, require_matcher
 from sdgmnet.features.pairs import Pair
 from sdgmnet.features.verify import Model, verify
 from sdgmnet.report import OnProgress, no_progress, print_aside, track
@@ -37,6 +37,7 @@ from sdgmnet.storage import changes_in_words, digest
 Images = Mapping[str, Path]  # name -> file
 MATCH_PAUSE = 2.0  # seconds of matching that a kill may lose
 CACHED_FEATURES = 32  # images whose features stay in memory while pairs are matched
+UNRECORDED = (("matcher", "nearest"),)  # so that matches of earlier versions, which had no other, can be continued
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,10 @@ class MatchOptions:
     ratio: float | None = RATIO
     verify: Model = "none"
     tolerance: float | None = None  # pixels; None: the default of the model
+    matcher: MatcherName = "nearest"
 
     def __post_init__(self) -> None:
-        if self.ratio is not None and not 0 < self.ratio <= 1:
-            raise InputError(f"ratio must be in (0, 1], not {self.ratio}.")
+        require_matcher(self.matcher, self.ratio)
         if self.tolerance is not None and self.verify == "none":
             raise InputError("tolerance needs verify homography or fundamental.")
         if self.tolerance is not None and not 0 < self.tolerance < float("inf"):
@@ -262,7 +263,7 @@ def match_pairs(
         parts = PartWriter(out, note, MATCH_PAUSE) if store is None else store
         for pair in track(todo[world.rank :: world.size], "matching", on_progress):
             first, second = read(pair[0]), read(pair[1])
-            matches = match(first, second, mutual=options.mutual, ratio=options.ratio)
+            matches = match(first, second, mutual=options.mutual, ratio=options.ratio, matcher=options.matcher)
             inlier = verify(first, second, matches, options.verify, options.tolerance).inlier
             matches = Matches(*(column[inlier] for column in matches))
             parts.add(pair_name(*pair), matches_to_arrays(matches, len(first.keypoints.xy)))
@@ -284,7 +285,8 @@ def match_pairs(
 def matches_note(features: Path, options: MatchOptions) -> dict[str, Any]:
     """What must be the same for all matches in a file."""
     made = read_note(features)
-    return {"features": None if made is None else note_text(made), "stamp": read_stamp(features), **asdict(options)}
+    note = {"features": None if made is None else note_text(made), "stamp": read_stamp(features), **asdict(options)}
+    return {key: value for key, value in note.items() if (key, value) not in UNRECORDED}
 
 
 def require_distinct_names(pairs: Sequence[Pair]) -> None:

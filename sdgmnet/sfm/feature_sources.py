@@ -16,7 +16,7 @@ from sdgmnet.features.h5 import features_to_arrays, read_features
 from sdgmnet.features.h5_store import open_store
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints
-from sdgmnet.features.match import RATIO, match
+from sdgmnet.features.match import RATIO, MatcherName, match
 from sdgmnet.report import OnProgress
 from sdgmnet.sfm import colmap_steps, photo_import
 from sdgmnet.sfm.colmap import read_keypoints, to_colmap
@@ -49,6 +49,7 @@ class ReconstructOptions:
     """Which photos share a camera: equal size, folder and EXIF focal length (auto), equal size (one), none (each)."""
     mutual: bool = True
     ratio: float | None = RATIO
+    matcher: MatcherName = "nearest"
     smallest: int = MIN_PHOTOS
     """Models with fewer photos are dropped."""
     seed: int = 0
@@ -141,7 +142,7 @@ class DescribedPhotos:
                 found = None if self.given_matches is None else self.given_matches(source_of[first], source_of[second])
                 if found is None:
                     two = features_of(first), features_of(second)
-                    found = match(*two, mutual=options.mutual, ratio=options.ratio).pairs
+                    found = match(*two, mutual=options.mutual, ratio=options.ratio, matcher=options.matcher).pairs
                 else:
                     require_keypoints(found, (first, second), (counts[ids[first]], counts[ids[second]]))
                 kept = found if len(found) >= MIN_INLIERS else found[:0]

@@ -43,6 +43,7 @@ from sdgmnet.version import __version__
 METHOD = 2  # increased when the same photos and options would give another model
 PAIRS, MODELS, RATIO, OUTCOMES = "pairs.json", "models.json", "ratio.json", "attempts.json"
 RETRIEVED = "retrieved.json"
+UNRECORDED = (("matcher", "nearest"),)  # so that folders of earlier versions, which had no other, can be continued
 FROM_DATABASE = (PAIRS, MODELS, RATIO, OUTCOMES)  # invalid without it
 
 
@@ -162,7 +163,7 @@ def _inputs(photos: Photos, source: FeatureSource, settings: dict[str, Any]) -> 
         "photos": [[plain_name(name), digest] for name, digest in photo_digests(photos.folder, photos.names)],
         **({} if photos.max_size is None else {"max_size": photos.max_size}),
         **source.described,
-        **{key: value for key, value in settings.items() if key != "threads"},
+        **{key: value for key, value in settings.items() if key != "threads" and (key, value) not in UNRECORDED},
     }
 
 

@@ -57,12 +57,22 @@ def test_two_images_give_counts_times_and_a_drawing(turned: list[Path], tmp_path
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["--no-mutual"], ["--ratio", "0.8"], ["--ratio", "none"], ["--no-mutual", "--ratio", "none"]]
+    "words",
+    [
+        [],
+        ["--no-mutual"],
+        ["--ratio", "0.8"],
+        ["--ratio", "none"],
+        ["--no-mutual", "--ratio", "none"],
+        ["--matcher", "fginn"],
+        ["--matcher", "adalam", "--no-mutual", "--ratio", "none"],
+    ],
 )
 def test_matches_are_those_of_python(turned: list[Path], words: list[str], capsys: Capture) -> None:
     first, second = (describe(path, descriptor="rootsift") for path in turned)
     ratio = {"ratio": {"none": None, "0.8": 0.8}[words[-1]]} if "--ratio" in words else {}
-    wanted = match(first, second, mutual="--no-mutual" not in words, **ratio)
+    matcher = words[1] if "--matcher" in words else "nearest"
+    wanted = match(first, second, mutual="--no-mutual" not in words, matcher=matcher, **ratio)
     assert run("match", *turned, *words, *ROOTSIFT, "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert result["counts"]["matches"] == len(wanted.pairs)
@@ -98,6 +108,22 @@ def test_a_folder_gives_hlocs_two_files(folder: Path, tmp_path: Path, capsys: Ca
     assert "matches.h5 was made with verify none (now homography): choose another -o" in capsys.readouterr().err
     assert run(*words, "--verify", "homography", "--overwrite") == 0
     assert 10 < len(read_matches(out, NAMES[1], NAMES[2])[0]) <= len(pairs)
+
+
+def test_a_folder_by_another_matcher(folder: Path, tmp_path: Path, capsys: Capture) -> None:
+    """The default is not recorded: files of versions without matchers are continued."""
+    out = tmp_path / "matches.h5"
+    words = ["match", folder, "-o", out, *ROOTSIFT]
+    assert run(*words) == 0
+    with h5py.File(out) as file:
+        assert "matcher" not in " ".join(map(str, file.attrs.values()))
+    assert run(*words, "--matcher", "adalam") == 2
+    assert "matches.h5 was made with matcher none (now adalam)" in capsys.readouterr().err
+    assert run(*words, "--matcher", "adalam", "--overwrite") == 0
+    first, second = (read_features(tmp_path / "features.h5", name) for name in NAMES[:2])
+    wanted = match(first, second, matcher="adalam").pairs
+    np.testing.assert_array_equal(read_matches(out, NAMES[0], NAMES[1])[0], wanted)
+    assert len(wanted) and run(*words, "--matcher", "adalam") == 0
 
 
 def test_a_list_of_pairs(folder: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -3,13 +3,19 @@
 import re
 from typing import Any
 
+import kornia.feature as KF
 import numpy as np
 import pytest
+import torch
 
 import sdgmnet
 from sdgmnet.errors import InputError
-from sdgmnet.features.match import RATIO, match
-from tests.features.samples import some_features, unit_rows
+from sdgmnet.features.describe import Features
+from sdgmnet.features.kornia import to_lafs
+from sdgmnet.features.match import MATCHER_HELP, MATCHERS, RATIO, match
+from tests.features.samples import keypoints_at, some_features, unit_rows
+
+SHIFT = np.array([30.0, 20.0])
 
 
 @pytest.mark.parametrize("mutual", [False, True])
@@ -95,6 +101,90 @@ def test_invalid_numbers_are_refused(bad: float) -> None:
 def test_bad_input_is_refused(second: np.ndarray, options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         match(unit_rows(5, 16, 1), second, **options)
+
+
+@pytest.fixture(scope="module")
+def moved() -> tuple[Features, Features]:
+    """Keypoints turned by 0.3 rad and shifted, with noisy descriptors; a third of them are replaced by others.
+
+    Of ten keypoints of the second image, one has a twin at its location with nearly the same descriptor.
+    """
+    rng = np.random.default_rng(0)
+    count, turn = 400, np.array([[np.cos(0.3), -np.sin(0.3)], [np.sin(0.3), np.cos(0.3)]])
+    xy, sigma, angle = rng.uniform(100, 500, (count, 2)), rng.uniform(2, 4, count), rng.uniform(0, 6, count)
+    rows = unit_rows(count, 32, 1)
+    first = Features(keypoints_at(xy, sigma, angle), rows, (700, 700))
+    there, seen = xy @ turn.T + SHIFT, rows + rng.normal(0, 0.04, rows.shape).astype(np.float32)
+    there[::3], seen[::3] = rng.uniform(0, 600, (len(there[::3]), 2)), unit_rows(len(seen[::3]), 32, 2)
+    xy_two, rows_two = np.concatenate([there, there[::10]]), np.concatenate([seen, seen[::10] + 1e-3])
+    sigma_two, angle_two = (np.concatenate([one, one[::10]]) for one in (sigma, angle + 0.3))
+    return first, Features(keypoints_at(xy_two, sigma_two, angle_two), rows_two, (700, 700))
+
+
+@pytest.mark.parametrize("mutual", [False, True])
+def test_fginn_against_a_loop_and_kornia(moved: tuple[Features, Features], mutual: bool) -> None:
+    first, second = moved
+    distances = np.linalg.norm(first.descriptors[:, None].astype(float) - second.descriptors[None], axis=2)
+    wanted = []
+    for i, row in enumerate(distances):
+        nearest, *others = np.argsort(row)[:10]
+        away = np.linalg.norm(second.keypoints.xy[others] - second.keypoints.xy[nearest], axis=1) >= 10
+        ratio = row[nearest] / row[np.array(others)[away][0]] if away.any() else 0
+        if (not mutual or distances[:, nearest].argmin() == i) and ratio < RATIO:
+            wanted.append((i, nearest, ratio))
+    found = match(first, second, mutual=mutual, matcher="fginn")
+    np.testing.assert_array_equal(found.pairs, [row[:2] for row in wanted])
+    np.testing.assert_allclose(found.ratio, [row[2] for row in wanted], rtol=1e-3)
+    # A twin at the same location fails the plain ratio test, and passes this one.
+    assert len(found.pairs) >= len(match(first, second, mutual=mutual).pairs) + 20
+    tensors = [torch.from_numpy(one.descriptors) for one in moved] + [to_lafs(one.keypoints) for one in moved]
+    np.testing.assert_array_equal(found.pairs, KF.match_fginn(*tensors, th=RATIO, mutual=mutual)[1])
+
+
+def test_adalam_is_kornias_and_keeps_what_is_consistent(moved: tuple[Features, Features]) -> None:
+    first, second = moved
+    found = match(first, second, matcher="adalam", mutual=False, ratio=None)
+    tensors = [torch.from_numpy(one.descriptors) for one in moved] + [to_lafs(one.keypoints) for one in moved]
+    np.testing.assert_array_equal(found.pairs, KF.match_adalam(*tensors, hw1=first.size, hw2=second.size)[1])
+    is_true = found.pairs[:, 1] % 3 != 0
+    twins = found.pairs[:, 1] >= 400
+    assert len(found.pairs) > 150 and is_true[~twins].mean() > 0.98
+    plain = match(first, second, mutual=False, ratio=None)
+    same = {tuple(pair): row for pair, *row in zip(plain.pairs.tolist(), plain.distance, plain.ratio, strict=True)}
+    assert all(same[tuple(pair)] == row for pair, *row in zip(found.pairs.tolist(), *found[1:], strict=True))
+    strict = match(first, second, matcher="adalam", ratio=0.5)
+    assert {*map(tuple, strict.pairs.tolist())} < {*map(tuple, found.pairs.tolist())} and strict.ratio.max() < 0.5
+
+
+@pytest.mark.parametrize("matcher", MATCHERS)
+@pytest.mark.parametrize("mutual", [False, True])
+@pytest.mark.parametrize("sizes", [(0, 0), (0, 5), (5, 0), (1, 1), (1, 5), (5, 1), (2, 2)])
+def test_matchers_take_few_keypoints(matcher: str, mutual: bool, sizes: tuple[int, int]) -> None:
+    first, second = some_features(sizes[0]), some_features(sizes[1], 1)
+    for ratio in (None, RATIO):
+        found = match(first, second, mutual=mutual, ratio=ratio, matcher=matcher)
+        plain = match(first, second, mutual=mutual, ratio=None)
+        assert {*map(tuple, found.pairs.tolist())} <= {*map(tuple, plain.pairs.tolist())}
+        assert found.pairs.shape == (len(found.distance), 2) and (found.ratio <= 1).all()
+        assert not (1 in sizes and ratio is not None and second.keypoints.xy.shape[0] == 1 and len(found.pairs))
+
+
+def test_equal_keypoints_are_no_problem() -> None:
+    """All at one location with one descriptor: nothing to tell apart."""
+    same = some_features(1)
+    many = Features(same.keypoints.select(np.zeros(30, dtype=int)), np.repeat(same.descriptors, 30, axis=0), (640, 480))
+    for matcher in MATCHERS:
+        assert len(match(many, many, matcher=matcher, mutual=False).pairs) in (0, 30)
+
+
+def test_matchers_that_need_keypoints_say_so_and_unknown_ones_are_refused() -> None:
+    rows = unit_rows(5, 16, 1)
+    for matcher in ("fginn", "adalam"):
+        with pytest.raises(InputError, match=matcher):
+            match(rows, rows, matcher=matcher)
+    with pytest.raises(InputError, match="adalam"):
+        match(rows, rows, matcher="adalm")
+    assert all(f"{name}: {one.what}" in MATCHER_HELP for name, one in MATCHERS.items())
 
 
 def test_matches_and_features_print_as_a_summary() -> None:
