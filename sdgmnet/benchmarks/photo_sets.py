@@ -14,7 +14,8 @@ import numpy as np
 
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import find_photos
-from sdgmnet.sfm.colmap_steps import HALF_PIXEL
+from sdgmnet.sfm.colmap_text import CAMERAS, read_cameras, read_images, view_of
+from sdgmnet.sfm.colmap_text import IMAGES as IMAGES_TEXT
 from sdgmnet.sfm.scene import View
 from sdgmnet.storage import read_text
 
@@ -61,15 +62,8 @@ def _read_set(folder: Path) -> PhotoSet | None:
 
 def read_truth(folder: Path) -> dict[str, View]:
     """True cameras by the name of the photo, pixel centres at integers."""
-    if (folder / "images.txt").is_file():
-        try:
-            return _read_colmap(folder)
-        except InputError:
-            raise
-        except (ValueError, LookupError, OverflowError) as error:
-            raise InputError(
-                f"{folder}: cameras.txt or images.txt is not as COLMAP writes it ({error}): export the model again."
-            ) from error
+    if (folder / IMAGES_TEXT).is_file():
+        return _read_colmap(folder)
     files = sorted(folder.glob("*.camera"))
     if not files:
         raise InputError(f"{folder} holds neither cameras.txt and images.txt nor .camera files.")
@@ -77,40 +71,14 @@ def read_truth(folder: Path) -> dict[str, View]:
 
 
 def _read_colmap(folder: Path) -> dict[str, View]:
-    """ValueError or LookupError if a line has too few words, words that are no numbers, or an unknown camera.
-
-    Not by pycolmap, which ends the process at malformed files.
-    """
-    from scipy.spatial.transform import Rotation
-
-    cameras: dict[str, tuple[int, int, np.ndarray]] = {}
-    for line in _lines(folder / "cameras.txt"):
-        number, model, width, height, *given = line.split()
-        if model not in ("PINHOLE", "SIMPLE_PINHOLE"):
-            raise InputError(f"{folder / 'cameras.txt'} has a {model} camera: undistort the photos, PINHOLE is needed.")
-        values = [float(one) for one in given]
-        fx, fy, cx, cy = values if model == "PINHOLE" else [values[0], *values]
-        intrinsics = np.array([[fx, 0, cx - HALF_PIXEL], [0, fy, cy - HALF_PIXEL], [0, 0, 1]])
-        cameras[number] = int(width), int(height), intrinsics
-    views = {}
-    for line in _lines(folder / "images.txt")[::2]:  # every other line lists keypoints
-        _, *pose, camera, name = line.split(maxsplit=9)
-        w, x, y, z, *translation = (float(one) for one in pose)
-        rotation = Rotation.from_quat([x, y, z, w]).as_matrix()
-        views[name] = View(name, *cameras[camera], rotation, np.array(translation))
-        _require_valid(folder / "images.txt", views[name])
-    return views
-
-
-def _lines(path: Path) -> list[str]:
-    """Without comments, but with empty lines: a photo without keypoints has one."""
-    try:
-        lines = read_text(path).splitlines()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}).") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a text file: export the model again.") from error
-    return [line for line in lines if not line.startswith("#")]
+    cameras = read_cameras(folder / CAMERAS)
+    for camera in cameras.values():
+        if camera.model not in ("PINHOLE", "SIMPLE_PINHOLE"):
+            raise InputError(
+                f"{folder / CAMERAS} has a {camera.model} camera: undistort the photos, PINHOLE is needed."
+            )
+    images = read_images(folder / IMAGES_TEXT, cameras, keypoints=False)
+    return {image.name: view_of(image, cameras[image.camera]) for image in images.values()}
 
 
 def _read_strecha(path: Path) -> View:

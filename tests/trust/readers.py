@@ -43,6 +43,7 @@ from sdgmnet.features.keypoint_files import read_keypoints
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.pairs import read_pairs
 from sdgmnet.sfm import database
+from sdgmnet.sfm.colmap_text import read_model, view_of
 from sdgmnet.sfm.photo_import import read_imported
 from sdgmnet.sfm.scene import SparseScene, View, load_scene, save_scene
 from sdgmnet.sfm.stage_timer import PersistentStageTimer
@@ -344,6 +345,25 @@ def check_truth(folder: Path) -> None:
             demand(all_finite([view.intrinsics, view.rotation, view.translation]), "camera")
 
 
+def make_text_model(folder: Path) -> None:
+    (folder / "cameras.txt").write_text(
+        "# cameras\n1 SIMPLE_RADIAL 100 80 90 50 40 0.1\n2 PINHOLE 100 80 90 90 50 40\n"
+    )
+    (folder / "images.txt").write_text(
+        "# images\n1 1 0 0 0 0.1 0.2 0.3 1 a.png\n1 2 7 3 4 -1\n2 0.9 0.1 0 0 0 0 1 2 b.png\n5 6 7\n"
+    )
+    (folder / "points3D.txt").write_text("# points\n7 0.5 1 2 10 20 30 0.4 1 0 2 0\n")
+
+
+def check_text_model(folder: Path) -> None:
+    model = read_model(folder)
+    for image in model.images.values():
+        demand(all_finite(view_of(image, model.cameras[image.camera])[3:]) and all_finite([image.xy]), "image")
+    for track in model.points.tracks:
+        demand(all(len(model.images[image].xy) > keypoint for image, keypoint in track.tolist()), "track")
+    demand(all_finite([model.points.xyz]), "points")
+
+
 def make_scene(folder: Path) -> None:
     view = View("a.png", 20, 10, np.eye(3), np.eye(3), np.zeros(3))
     save_scene(
@@ -590,6 +610,12 @@ TARGETS: dict[str, Target] = {
     "images": Target(make_images, check_images, IMAGE_FILES, 1.0),
     "colmap maps": Target(make_map, check_map, everywhere(mutations.mutate_bytes, "depth.bin", "normal.bin"), 2.0),
     "colmap cameras": Target(make_truth, check_truth, everywhere(mutations.mutate_lines, *TRUTH_FILES), 2.0),
+    "colmap text": Target(
+        make_text_model,
+        check_text_model,
+        everywhere(mutations.mutate_lines, "cameras.txt", "images.txt", "points3D.txt"),
+        2.0,
+    ),
     "colmap database": Target(make_database, check_database, everywhere(mutations.mutate_bytes, "database.db"), 1.0),
     "ply cloud": Target(make_ply, check_ply, everywhere(mutations.mutate_bytes, "fused.ply"), 2.0),
     "scenes and points": Target(make_scene, check_scene, everywhere(mutations.mutate_npz, *SCENE_FILES), 1.0),
