@@ -14,7 +14,8 @@ from sdgmnet.features.pairs import NEIGHBOURS_HELP, PAIRS_DEFAULT, PAIRS_HELP
 from sdgmnet.options import Flag, Option, Out, Positional, require_options
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import print_aside, print_table, progress_bars
-from sdgmnet.sfm.colmap import require_pycolmap
+from sdgmnet.sfm.attempts import MapperName
+from sdgmnet.sfm.colmap import require_mapper, require_pycolmap
 from sdgmnet.sfm.pairs import PairSelection, select_pairs
 from sdgmnet.sfm.workspace import DENSE_SIZE, MIN_PHOTOS, Workspace, require_apart, require_own_folder
 from sdgmnet.storage import only_worker, write_json
@@ -65,6 +66,8 @@ class ReconstructArguments:
     neighbours: Annotated[int | None, Option(help=NEIGHBOURS_HELP)] = None
     cameras: Literal["auto", "one", "each"] = "auto"
     """Photos that share intrinsics. auto: equal size, folder and focal length. one: equal size. each: none."""
+    mapper: MapperName = "incremental"
+    """COLMAP's mapper. incremental: photo after photo. global: all photos at once (GLOMAP)."""
     dense: Flag = False
     """Also compute depth maps and a dense point cloud of the largest model, dense/fused.ply."""
     dense_size: int = DENSE_SIZE
@@ -97,6 +100,7 @@ def main(arguments: ReconstructArguments) -> int:
     descriptor = with_window(arguments.descriptor, arguments.window)
     require_form(descriptor)
     pairs = select_pairs(arguments.pairs, arguments.neighbours, names)
+    require_mapper(arguments.mapper)
     with resumable():
         return reconstruct_photos(arguments, names, descriptor, pairs)
 
@@ -116,6 +120,7 @@ def reconstruct_photos(
         mutual=arguments.mutual,
         ratio=arguments.ratio,
         matcher=arguments.matcher,
+        mapper=arguments.mapper,
         seed=arguments.seed,
         threads=arguments.threads,
     )

@@ -1,12 +1,14 @@
 """How a model is estimated, and what is tried next if it is implausible."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+MapperName = Literal["incremental", "global"]
 
 
 @dataclass(frozen=True)
 class Mapper:
-    """Settings of COLMAP's incremental mapper; the defaults are its own."""
+    """Settings of COLMAP's mappers; the defaults are their own. The global one has no initial pair."""
 
     refine_distortion: bool = True
     """False: radial distortion stays 0."""
@@ -28,14 +30,22 @@ class Attempt:
         return min(given) if given else None
 
 
+NO_DISTORTION = Mapper(refine_distortion=False)
 STRICT = Mapper(refine_distortion=False, min_initial_matches=200, max_initial_error=2.0)
 
 COLMAP_DEFAULTS = (Attempt("COLMAP's defaults"),)
-ATTEMPTS = (
-    Attempt("as asked"),
-    Attempt("no distortion, stricter initial pair", STRICT),
-    Attempt("ratio 0.8, no distortion, stricter initial pair", STRICT, max_ratio=0.8),
-)
+ATTEMPTS: dict[MapperName, tuple[Attempt, ...]] = {
+    "incremental": (
+        Attempt("as asked"),
+        Attempt("no distortion, stricter initial pair", STRICT),
+        Attempt("ratio 0.8, no distortion, stricter initial pair", STRICT, max_ratio=0.8),
+    ),
+    "global": (
+        Attempt("as asked"),
+        Attempt("no distortion", NO_DISTORTION),
+        Attempt("ratio 0.8, no distortion", NO_DISTORTION, max_ratio=0.8),
+    ),
+}
 
 
 def distinct_attempts(attempts: tuple[Attempt, ...], requested: float | None, *, ratio_test: bool) -> list[Attempt]:

@@ -6,6 +6,7 @@ an image whose y points down, angle t is the direction (cos t, sin t), and the s
 
 import tempfile
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.features.describe import Features
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.sfm import colmap_steps
+from sdgmnet.sfm.attempts import MapperName
 from sdgmnet.sfm.colmap_steps import HALF_PIXEL, scale_and_angle
 from sdgmnet.sfm.process import run_in_process
 
@@ -106,6 +108,19 @@ def read_keypoints(path: Path | str) -> dict[str, Keypoints]:
 def require_pycolmap() -> None:
     if find_spec("pycolmap") is None:
         raise InputError("pycolmap is not installed: pip install 'sdgmnet[sfm]'.")
+
+
+def require_mapper(mapper: MapperName) -> None:
+    """InputError if the installed pycolmap lacks it."""
+    require_pycolmap()
+    if mapper == "global":
+        with tempfile.TemporaryDirectory() as folder:
+            found = run_in_process(colmap_steps.has_global_mapper, Path(folder) / "log.txt").result
+        if not found:
+            raise InputError(
+                f"pycolmap {version('pycolmap')} has no global mapper: pip install --upgrade pycolmap, or leave out "
+                "--mapper global."
+            )
 
 
 def _on_database(step: Callable[..., Any], path: Path | str, **arguments: Any) -> Any:

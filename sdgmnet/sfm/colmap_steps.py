@@ -8,14 +8,16 @@ on the number of threads, has one thread. The exception is COLMAP's approximate 
 
 import math
 import shutil
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sdgmnet.sfm.attempts import Mapper
+from sdgmnet.sfm.attempts import Mapper, MapperName
 from sdgmnet.sfm.database import image_ids, open_database, read_matches
 from sdgmnet.sfm.photo_import import Photo
 from sdgmnet.sfm.plausibility import MIN_SHARED_POINTS, ModelFacts, PhotoFacts
@@ -129,15 +131,15 @@ def map_images(
     heartbeat: str,
     min_model_size: int,
     seed: int,
+    method: MapperName,
     mapper: dict[str, Any],
 ) -> list[dict[str, Any]]:
     """Sparse models of at least `min_model_size` images in target/0, 1, ..., the largest first, in binary and text.
 
-    Also target/points.ply and the file `scene`, both of the largest. `heartbeat` grows by a byte per registered image.
-    mapper: the fields of `attempts.Mapper`. Returns the figures of each model, with the facts that its plausibility is
-    judged by: none if the images do not form one.
+    Also target/points.ply and the file `scene`, both of the largest. The incremental mapper lets `heartbeat` grow by a
+    byte per registered image. mapper: the fields of `attempts.Mapper`. Returns the figures of each model, with the facts that
+    its plausibility is judged by: none if the images do not form one.
     """
-    import pycolmap
 
     def registered(count: int) -> None:
         with open(heartbeat, "ab") as file:
@@ -147,16 +149,12 @@ def map_images(
     with new_folder(target) as part:
         unsorted = part / "unsorted"
         unsorted.mkdir()
-        found = pycolmap.incremental_mapping(
-            path,
-            images,
-            unsorted,
-            mapping_options(min_model_size, seed, Mapper(**mapper)),
-            initial_image_pair_callback=lambda: registered(2),
-            next_image_callback=lambda: registered(1),
-        )
+        if method == "global":
+            found = map_globally(path, images, unsorted, min_model_size, seed, Mapper(**mapper))
+        else:
+            found = map_incrementally(path, images, unsorted, min_model_size, seed, Mapper(**mapper), registered)
         shutil.rmtree(unsorted)
-        models = [model for model in found.values() if model.num_reg_images() >= min_model_size]
+        models = [model for model in found if model.num_reg_images() >= min_model_size]
         if not models:
             return []
         models.sort(key=lambda model: (-model.num_reg_images(), -model.num_points3D()))
@@ -171,7 +169,15 @@ def map_images(
         return [{**figures(model), "facts": asdict(model_facts(model, path))} for model in models]
 
 
-def mapping_options(min_model_size: int, seed: int, mapper: Mapper) -> Any:
+def map_incrementally(
+    path: str,
+    images: str,
+    folder: Path,
+    min_model_size: int,
+    seed: int,
+    mapper: Mapper,
+    registered: Callable[[int], None],
+) -> list[Any]:
     """COLMAP's defaults where the mapper has no others; the same database gives the same models."""
     import pycolmap
 
@@ -183,7 +189,39 @@ def mapping_options(min_model_size: int, seed: int, mapper: Mapper) -> Any:
     options.ba_refine_extra_params = options.mapper.abs_pose_refine_extra_params = mapper.refine_distortion
     options.mapper.init_min_num_inliers = mapper.min_initial_matches
     options.mapper.init_max_error = mapper.max_initial_error
-    return options
+    found = pycolmap.incremental_mapping(
+        path,
+        images,
+        folder,
+        options,
+        initial_image_pair_callback=lambda: registered(2),
+        next_image_callback=lambda: registered(1),
+    )
+    return list(found.values())
+
+
+def has_global_mapper() -> bool:
+    import pycolmap
+
+    return hasattr(pycolmap, "global_mapping") and hasattr(pycolmap, "calibrate_view_graph")
+
+
+def map_globally(path: str, images: str, folder: Path, min_model_size: int, seed: int, mapper: Mapper) -> list[Any]:
+    """GLOMAP. Focal lengths are estimated first, from all pairs at once, in a copy of the database: it is changed by that."""
+    import pycolmap
+
+    calibrated = folder / "calibrated.db"
+    with open_database(Path(path)) as database, closing(sqlite3.connect(calibrated)) as copy:
+        database.backup(copy)
+    calibration = pycolmap.ViewGraphCalibrationOptions()
+    calibration.random_seed = seed
+    pycolmap.calibrate_view_graph(calibrated, calibration)
+    options = pycolmap.GlobalPipelineOptions()
+    options.num_threads = options.mapper.num_threads = 1  # more threads sum in another order
+    options.random_seed = options.mapper.random_seed = seed
+    options.min_model_size = min_model_size
+    options.mapper.bundle_adjustment.refine_extra_params = mapper.refine_distortion
+    return list(pycolmap.global_mapping(calibrated, images, folder, options).values())
 
 
 def figures(model: Any) -> dict[str, Any]:

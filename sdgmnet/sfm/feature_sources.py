@@ -19,6 +19,7 @@ from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.match import RATIO, MatcherName, match
 from sdgmnet.report import OnProgress
 from sdgmnet.sfm import colmap_steps, photo_import
+from sdgmnet.sfm.attempts import MapperName
 from sdgmnet.sfm.colmap import read_keypoints, to_colmap
 from sdgmnet.sfm.database import (
     count_keypoints,
@@ -50,6 +51,7 @@ class ReconstructOptions:
     mutual: bool = True
     ratio: float | None = RATIO
     matcher: MatcherName = "nearest"
+    mapper: MapperName = "incremental"
     smallest: int = MIN_PHOTOS
     """Models with fewer photos are dropped."""
     seed: int = 0

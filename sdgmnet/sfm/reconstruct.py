@@ -43,7 +43,8 @@ from sdgmnet.version import __version__
 METHOD = 2  # increased when the same photos and options would give another model
 PAIRS, MODELS, RATIO, OUTCOMES = "pairs.json", "models.json", "ratio.json", "attempts.json"
 RETRIEVED = "retrieved.json"
-UNRECORDED = (("matcher", "nearest"),)  # so that folders of earlier versions, which had no other, can be continued
+# So that folders of earlier versions, which had no other, can be continued.
+UNRECORDED = (("matcher", "nearest"), ("mapper", "incremental"))
 FROM_DATABASE = (PAIRS, MODELS, RATIO, OUTCOMES)  # invalid without it
 
 
@@ -79,9 +80,13 @@ def reconstruct(
     pairs: PairSelection,
     options: ReconstructOptions,
     on_progress: OnProgress = no_progress,
-    attempts: tuple[Attempt, ...] = ATTEMPTS,
+    attempts: tuple[Attempt, ...] | None = None,
 ) -> SparseModels:
-    """The models of the first attempt whose largest model is plausible, otherwise of the best attempt."""
+    """The models of the first attempt whose largest model is plausible, otherwise of the best attempt.
+
+    attempts: by default those of the mapper.
+    """
+    attempts = ATTEMPTS[options.mapper] if attempts is None else attempts
     settings = {"cameras": options.cameras, **pairs.described(), **asdict(options)}
     ladder = distinct_attempts(attempts, options.ratio, ratio_test=source.ratio_test)
     inputs = _inputs(photos, source, {**settings, "attempts": [asdict(attempt) for attempt in ladder]})
@@ -301,6 +306,7 @@ def map_photos(run: Run, attempt: Attempt) -> list[dict[str, Any]]:
                 heartbeat=heartbeat,
                 min_model_size=options.smallest,
                 seed=options.seed,
+                method=options.mapper,
                 mapper=asdict(attempt.mapper),
             )
         finally:

@@ -20,12 +20,13 @@ import pytest
 from sdgmnet.cli import main
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.errors import InputError
-from sdgmnet.sfm import colmap_steps, feature_sources, plausibility
+from sdgmnet.sfm import colmap, colmap_steps, feature_sources, plausibility
 from sdgmnet.sfm import reconstruct as driver
 from sdgmnet.sfm.attempts import ATTEMPTS, Attempt, Mapper, distinct_attempts
 from sdgmnet.sfm.feature_sources import ReconstructOptions, Run
 from sdgmnet.sfm.pairs import PairSelection
 from sdgmnet.sfm.plausibility import ModelFacts
+from sdgmnet.sfm.process import Step
 from sdgmnet.sfm.reconstruct import NoModel, Photos, SparseModels
 from sdgmnet.sfm.scene import SparseScene, load_scene
 from sdgmnet.sfm.viewer import read_ply
@@ -196,6 +197,31 @@ def test_killed_while_verifying_the_rest_is_verified_and_no_more(workspace: Path
     assert [row[0] for row in before] == [row[0] for row in after]
     assert [row[3] for row in after if row[0] in kept] == [marked] * len(kept)  # these were not touched
     assert [row for row in before if row[0] not in kept] == [row for row in after if row[0] not in kept]
+
+
+def test_the_global_mapper(workspace: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the same verified matches, which stay as they are; made again, it is the same model."""
+    out = tmp_path / "model"
+    words = ["reconstruct", str(photos), "-o", str(out), *OPTIONS, "--mapper", "global"]
+    assert main(words) == 0
+    assert geometries(out) == geometries(workspace)
+    assert figures(out)["registered"] == COUNT and not figures(out)["implausible"]
+    assert figures(out)["points"] == pytest.approx(figures(workspace)["points"], rel=0.1)
+    views, truth = load_scene(out / ".work/scene.npz").views, views_around(COUNT)
+    assert max(turn_between(views, truth, *pair) for pair in combinations(range(COUNT), 2)) < 1.0
+    before = model_bytes(out)
+    remove(out / "sparse")
+    assert main(words) == 0 and model_bytes(out) == before
+    assert main(words[:-2]) == 2
+    assert "mapper global" in capsys.readouterr().err
+
+
+def test_a_pycolmap_without_the_global_mapper(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(colmap, "run_in_process", lambda *_: Step(False, 0))
+    assert main(["reconstruct", str(photos), "-o", str(tmp_path / "model"), *OPTIONS, "--mapper", "global"]) == 2
+    assert "no global mapper" in capsys.readouterr().err and not (tmp_path / "model").exists()
 
 
 def test_bad_input(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -371,7 +397,7 @@ def test_an_implausible_model_is_not_a_success(
     words = ["reconstruct", str(photos), "-o", str(again), *OPTIONS, "--dense"]
     assert main(words) == 3
     printed, summary = capsys.readouterr(), figures(again)
-    assert len(summary["attempts"]) == len(ATTEMPTS) and "dense" not in summary
+    assert len(summary["attempts"]) == len(ATTEMPTS["incremental"]) and "dense" not in summary
     assert "at least 701 per photo" in summary["implausible"][0]
     assert "at least 701 per photo" in printed.err and "implausible" in printed.out
     assert "at least 701 per photo" in (again / "cloud.html").read_text()
@@ -391,7 +417,7 @@ def test_a_full_disk_while_mapping_is_not_the_photos_fault(tmp_path: Path, monke
 
     monkeypatch.setattr(Workspace, "run", disk_full)
     with pytest.raises(InputError) as raised:
-        driver.map_photos(Run(Workspace(tmp_path), [], ReconstructOptions(), lambda *_: None), ATTEMPTS[0])
+        driver.map_photos(Run(Workspace(tmp_path), [], ReconstructOptions(), lambda *_: None), Attempt("as asked"))
     assert type(raised.value) is InputError
     assert not (tmp_path / ".work/models.json").exists()
 
@@ -407,9 +433,7 @@ def test_a_truncated_model_never_gets_its_name(free: int, tmp_path: Path, monkey
         num_reg_images=lambda: 5, num_points3D=lambda: 9, write_binary=write, write_text=write,
         extract_colors_for_all_images=lambda _: None, export_PLY=lambda _: None,
     )  # fmt: skip
-    colmap = SimpleNamespace(incremental_mapping=lambda *_, **__: {0: model})
-    monkeypatch.setitem(sys.modules, "pycolmap", colmap)  # type: ignore[arg-type]
-    monkeypatch.setattr(colmap_steps, "mapping_options", lambda *_: None)
+    monkeypatch.setattr(colmap_steps, "map_incrementally", lambda *_: [model])
     monkeypatch.setattr(colmap_steps, "figures", lambda _: {"registered": 5})
     plausible = ModelFacts((), 0, 0, 5, 0.5)
     monkeypatch.setattr(colmap_steps, "model_facts", lambda *_: plausible)
@@ -419,10 +443,12 @@ def test_a_truncated_model_never_gets_its_name(free: int, tmp_path: Path, monkey
     paths = [str(tmp_path / name) for name in ("database.db", "images", "sparse", "scene.npz", "heartbeat")]
     if free:
         require_room_left(tmp_path)
-        assert colmap_steps.map_images(*paths, 5, 0, {}) == [{"registered": 5, "facts": asdict(plausible)}]
+        assert colmap_steps.map_images(*paths, 5, 0, "incremental", {}) == [
+            {"registered": 5, "facts": asdict(plausible)}
+        ]
     else:
         with pytest.raises(InputError, match="disk is full"):
-            colmap_steps.map_images(*paths, 5, 0, {})
+            colmap_steps.map_images(*paths, 5, 0, "incremental", {})
     assert (tmp_path / "sparse").exists() == bool(free)
     assert not list(tmp_path.glob(".sparse*"))
 
