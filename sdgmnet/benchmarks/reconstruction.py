@@ -34,7 +34,7 @@ from sdgmnet.sfm.pairs import select_pairs
 from sdgmnet.sfm.photo_import import ImportedPhotos, read_imported
 from sdgmnet.sfm.reconstruct import NoModel, Photos, reconstruct, summarise
 from sdgmnet.sfm.scene import View
-from sdgmnet.sfm.viewer import draw_model
+from sdgmnet.sfm.viewer import draw_models
 from sdgmnet.sfm.workspace import DENSE_SIZE, Workspace
 from sdgmnet.storage import digest, only_worker, require_same_inputs, write_json
 
@@ -149,7 +149,7 @@ def evaluate(entry: Entry, photos: PhotoSet, out: Path, options: BenchmarkOption
         pairs = select_pairs(options.pairs, options.neighbours, photos.photos)
         models = reconstruct(workspace, names, source, pairs, model_options, on_progress, COLMAP_DEFAULTS)
         summary = summarise(workspace, names, source, models)
-        draw_model(workspace, summary, f"{photos.name}, {entry.label}")
+        draw_models(workspace, summary, f"{photos.name}, {entry.label}")
         row: Row = {"set": photos.name, "label": entry.label, **summary}
         if options.dense:
             row["dense"] = densify(

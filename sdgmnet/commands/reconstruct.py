@@ -33,8 +33,9 @@ class ReconstructArguments:
         sdgmnet reconstruct photos -o model
 
     This command detects, describes and matches keypoints. COLMAP (pip install 'sdgmnet[sfm]') then verifies the matches and
-    estimates cameras and points. The workspace has images/, database.db, sparse/0 (binary and text), sparse/points.ply,
-    summary.json, cloud.png, and cloud.html to view in a browser. COLMAP's GUI, hloc and Gaussian splatting tools can open it.
+    estimates cameras and points. The workspace has images/, database.db, models in sparse/0, 1, ... (largest first, binary and
+    text), sparse/points.ply, summary.json, cloud.png, and cloud.html to view all models in a browser. COLMAP's GUI, hloc and
+    Gaussian splatting tools can open it.
     An interrupted command can simply be run again.
 
     A model with implausible cameras or too few points is estimated again: without distortion, with a stricter initial pair,
@@ -43,7 +44,7 @@ class ReconstructArguments:
     """
 
     photos: Positional[Path]
-    """Folder of photos of one scene. Sub-folders are included."""
+    """Folder of photos. Sub-folders are included. Photos of several scenes give several models."""
     out: Out
     """Folder of the workspace."""
     descriptor: Annotated[str, Option(help=f"The descriptor: {accepted_forms()}.")] = ALIAS
@@ -112,7 +113,7 @@ def reconstruct_photos(
     from sdgmnet.sfm.feature_sources import ReconstructOptions, descriptor_source
     from sdgmnet.sfm.fusion import densify
     from sdgmnet.sfm.reconstruct import Photos, reconstruct, summarise
-    from sdgmnet.sfm.viewer import draw_model
+    from sdgmnet.sfm.viewer import draw_models
 
     workspace, photos = Workspace(arguments.out), Photos(arguments.photos, names)
     options = ReconstructOptions(
@@ -135,7 +136,7 @@ def reconstruct_photos(
     with only_worker(workspace.records), progress_bars() as on_progress:
         models = reconstruct(workspace, photos, source, pairs, options, on_progress)
         summary = summarise(workspace, photos, source, models)
-        draw_model(workspace, summary, plain_name(arguments.photos.resolve().name))
+        draw_models(workspace, summary, plain_name(arguments.photos.resolve().name))
         write_json(workspace.folder / "summary.json", summary)
         if arguments.dense and not summary["implausible"]:
             dense = densify(
@@ -157,8 +158,7 @@ def print_remarks(summary: dict[str, Any]) -> None:
         print_aside(f"{name} {reason}; skipped.")
     if missing := summary["unregistered"]:
         more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
-        others = f" (other models have {summary['models'][1:]} photos)" if len(summary["models"]) > 1 else ""
-        print_aside(f"Not in the largest model: {', '.join(missing[:NAMED])}{more}{others}.")
+        print_aside(f"In no model: {', '.join(missing[:NAMED])}{more}.")
     if summary["implausible"]:
         print_aside(
             f"The model is implausible: {'; '.join(summary['implausible'])}. Use photos with more overlap, or --cameras one if "
@@ -183,7 +183,17 @@ def print_summary(summary: dict[str, Any]) -> None:
         figures.append(["attempt", f"{summary['attempt']} ({len(summary['attempts'])} were tried)"])
     if dense := summary.get("dense"):
         figures.append([f"dense points, engine {dense['engine']}", f"{dense['points']}"])
-    print_table(["", "value"], figures)
+    models = summary["models"]
+    print_table(["", "value" if len(models) == 1 else "largest model"], figures)
+    if len(models) > 1:
+        print_table(
+            ["model", "photos", "points", "track length", "reprojection error", "plausible"],
+            [
+                [f"sparse/{number}", f"{one['registered']}", f"{one['points']}", f"{one['track_length']:.3f}",
+                 f"{one['reprojection_error']:.3f} px", "no" if one["implausible"] else "yes"]
+                for number, one in enumerate(models)
+            ],
+        )  # fmt: skip
     if summary["implausible"]:
         print_table(["why the model is implausible"], [[reason] for reason in summary["implausible"]])
     seconds, peaks = summary["seconds"], summary["peak_bytes_of"]

@@ -319,10 +319,13 @@ def map_photos(run: Run, attempt: Attempt) -> list[dict[str, Any]]:
 
 
 def summarise(workspace: Workspace, photos: Photos, source: FeatureSource, found: SparseModels) -> dict[str, Any]:
-    """The figures of the largest model that the ETH benchmark reports (docs/protocols.md 7.3), and what it was made from."""
+    """The figures of the largest model that the ETH benchmark reports (docs/protocols.md 7.3), what it was made from, and all
+    models."""
     with open_database(workspace.database) as database:
         inliers, keypoints = count_verified(database), count_keypoints(database)
     largest = found.models[0]
+    source_of = {photo["name"]: photo["source"] for photo in found.imported["photos"]}
+    in_models = {name for model in found.models for name in model["photos"]}
     return {
         "photos": len(photos.names),
         **{key: value for key, value in largest.items() if key not in ("photos", "facts")},
@@ -333,8 +336,15 @@ def summarise(workspace: Workspace, photos: Photos, source: FeatureSource, found
         "inlier_matches": inliers.matches,
         "pairs": sum(found.rounds),
         "keypoints": round(float(np.mean(list(keypoints.values()))), 1),
-        "models": [model["registered"] for model in found.models],
-        "unregistered": [one["source"] for one in found.imported["photos"] if one["name"] not in largest["photos"]],
+        "models": [
+            {
+                **{key: model[key] for key in ("registered", "points", "track_length", "reprojection_error")},
+                "implausible": implausibilities(read_facts(model["facts"])),
+                "photos": sorted(source_of[name] for name in model["photos"]),
+            }
+            for model in found.models
+        ],
+        "unregistered": [source for name, source in source_of.items() if name not in in_models],
         "broken": found.imported["broken"],
         "options": found.settings,
         "features": source.described,

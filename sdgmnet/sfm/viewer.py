@@ -1,4 +1,4 @@
-"""Point clouds for people: read a PLY, render it, cloud.png with two views of a model, and cloud.html to turn it."""
+"""Point clouds for people: read a PLY, render it, cloud.png with two views of a model, and cloud.html to turn all models."""
 
 import base64
 import html
@@ -12,8 +12,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from sdgmnet.errors import InputError
-from sdgmnet.sfm.colmap_steps import POINTS
-from sdgmnet.sfm.scene import View, load_scene, project
+from sdgmnet.sfm.colmap_text import CAMERAS, IMAGES, POINTS, read_cameras, read_images, read_points, view_of
+from sdgmnet.sfm.scene import View, project
 from sdgmnet.sfm.workspace import Workspace
 from sdgmnet.storage import new_file, read_bytes, write_text
 
@@ -34,7 +34,7 @@ SIDES = (("from behind the cameras", 0.0, 22.0), ("from their left", 70.0, 22.0)
 
 # cloud.html
 TEMPLATE = Path(__file__).with_name("viewer.html")
-MAX_POINTS = 200_000  # 2.4 MB
+MAX_POINTS = 200_000  # of all models; 2.4 MB
 MAX_RADII = 4.0  # of the scene; points farther away are left out
 EDGES = ((0, 1), (0, 2), (0, 3), (0, 4), (1, 2), (2, 3), (3, 4), (4, 1))  # of a frustum
 
@@ -43,6 +43,13 @@ class Cloud(NamedTuple):
     points: np.ndarray  # (N, 3) float64, world
     colours: np.ndarray  # (N, 3) uint8, red green blue
     normals: np.ndarray | None = None  # (N, 3) float64, world; with them, points that face away are not drawn
+
+
+class ShownModel(NamedTuple):
+    cloud: Cloud
+    views: Sequence[View]
+    title: str
+    remarks: Sequence[str] = ()
 
 
 def read_ply(path: Path | str) -> Cloud:
@@ -220,8 +227,23 @@ def frustum(view: View, length: float) -> np.ndarray:
     return np.concatenate([view.centre()[None], (length * rays - view.translation) @ view.rotation])
 
 
-def write_page(cloud: Cloud, views: Sequence[View], path: Path | str, title: str, remarks: Sequence[str] = ()) -> None:
-    """cloud.html: points rotated as the cameras look, x right, y down, z ahead, and scaled to a radius of 1."""
+def write_page(models: Sequence[ShownModel], path: Path | str) -> None:
+    """cloud.html: one model at a time, chosen by a list if there are several."""
+    total = sum(len(model.cloud.points) for model in models)
+    data = [page_data(one.cloud, one.views, MAX_POINTS * len(one.cloud.points) // max(total, 1)) for one in models]
+    sections = [
+        f"<section{' hidden' if number else ''}>{html.escape(model.title)}"
+        + "".join(f"<p>{html.escape(remark)}</p>" for remark in model.remarks)
+        + "</section>"
+        for number, model in enumerate(models)
+    ]
+    text = TEMPLATE.read_text(encoding="utf-8").replace("@DATA@", json.dumps(data))
+    text = text.replace("@SECTIONS@", "\n".join(sections))
+    write_text(path, text.replace("@TITLE@", html.escape(models[0].title)))
+
+
+def page_data(cloud: Cloud, views: Sequence[View], max_points: int) -> dict[str, Any]:
+    """Points rotated as the cameras look, x right, y down, z ahead, and scaled to a radius of 1."""
     turn = look_rotation(views, 0, 0)
     centres = np.array([view.centre() for view in views])
     shown = np.concatenate([without_outliers(cloud.points), centres]) @ turn.T
@@ -229,34 +251,41 @@ def write_page(cloud: Cloud, views: Sequence[View], path: Path | str, title: str
     middle, radius = (low + high) / 2, max(float(np.linalg.norm(high - low)) / 2, 1e-9)
     places = (cloud.points @ turn.T - middle) / radius
     near = np.flatnonzero((np.abs(places) < MAX_RADII).all(axis=1))
-    if len(near) > MAX_POINTS:
-        near = np.sort(np.random.default_rng(0).choice(near, MAX_POINTS, replace=False))
+    if len(near) > max_points:
+        near = np.sort(np.random.default_rng(0).choice(near, max_points, replace=False))
     unit = MAX_RADII / np.iinfo(np.int16).max
     length = frustum_length(centres, np.concatenate([without_outliers(cloud.points), centres]))
     corners = [(frustum(view, length) @ turn.T - middle) / radius for view in views]
     lines = np.array([[one[start], one[end]] for one in corners for start, end in EDGES])
-    data = {
+    return {
         "places": to_base64(np.rint(places[near] / unit).astype("<i2")),
         "colours": to_base64(cloud.colours[near]),
         "unit": unit,
         "cameras": [round(float(number), 4) for number in lines.ravel()],
-        "distance": 2.2,
     }
-    text = TEMPLATE.read_text(encoding="utf-8").replace("@TITLE@", html.escape(title))
-    text = text.replace("@REMARKS@", "".join(f"<p>{html.escape(remark)}</p>" for remark in remarks))
-    write_text(path, text.replace("@DATA@", json.dumps(data)))
 
 
-def draw_model(workspace: Workspace, summary: dict[str, Any], name: str) -> None:
-    """cloud.png and cloud.html of the largest model of a workspace; the page gives the reasons if it is implausible."""
-    name = f"IMPLAUSIBLE MODEL, {name}" if summary["implausible"] else name
-    title = (
-        f"{name}: {summary['registered']} of {summary['photos']} photos, {summary['points']} points, "
-        f"tracks of {summary['track_length']:.2f}, {summary['reprojection_error']:.2f} px"
-    )
-    cloud, views = read_ply(workspace.sparse / POINTS), load_scene(workspace.scene).views
-    draw_overview(cloud, views, workspace.folder / "cloud.png", title)
-    write_page(cloud, views, workspace.folder / "cloud.html", title, summary["implausible"])
+def draw_models(workspace: Workspace, summary: dict[str, Any], name: str) -> None:
+    """cloud.png of the largest model of a workspace and cloud.html of all; the page gives reasons if one is implausible."""
+    models, count = [], len(summary["models"])
+    for number, model in enumerate(summary["models"]):
+        what = name if count == 1 else f"{name}, model {number + 1} of {count}"
+        title = (
+            f"{'IMPLAUSIBLE MODEL, ' if model['implausible'] else ''}{what}: {model['registered']} of {summary['photos']} "
+            f"photos, {model['points']} points, tracks of {model['track_length']:.2f}, {model['reprojection_error']:.2f} px"
+        )
+        models.append(ShownModel(*read_sparse(workspace.sparse / str(number)), title, model["implausible"]))
+    largest = models[0]
+    draw_overview(largest.cloud, largest.views, workspace.folder / "cloud.png", largest.title)
+    write_page(models, workspace.folder / "cloud.html")
+
+
+def read_sparse(folder: Path) -> tuple[Cloud, list[View]]:
+    """A text model of COLMAP; views are ordered by name."""
+    cameras, points = read_cameras(folder / CAMERAS), read_points(folder / POINTS)
+    images = read_images(folder / IMAGES, cameras, keypoints=False).values()
+    views = [view_of(image, cameras[image.camera]) for image in images]
+    return Cloud(points.xyz, points.colour), sorted(views, key=lambda view: view.name)
 
 
 def to_base64(values: np.ndarray) -> str:

@@ -23,6 +23,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.sfm import colmap, colmap_steps, feature_sources, plausibility
 from sdgmnet.sfm import reconstruct as driver
 from sdgmnet.sfm.attempts import ATTEMPTS, Attempt, Mapper, distinct_attempts
+from sdgmnet.sfm.colmap_text import read_model
 from sdgmnet.sfm.feature_sources import ReconstructOptions, Run
 from sdgmnet.sfm.pairs import PairSelection
 from sdgmnet.sfm.plausibility import ModelFacts
@@ -299,6 +300,33 @@ def test_pairs_by_retrieval(workspace: Path, photos: Path, tmp_path: Path, monke
     assert main([*words, "4"]) == 0
     assert model_bytes(tmp_path / "model") == model_bytes(workspace)
     assert main([*words, "3"]) == 2
+
+
+def test_every_model_of_a_mixed_collection_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two scenes, the smaller one first by name, and a photo that matches nothing."""
+    write_photos(tmp_path / "photos/a", 4, seed=7)
+    write_photos(tmp_path / "photos/b", COUNT)
+    cv2.imwrite(str(tmp_path / "photos/lone.png"), photograph(views_around(1)[0], seed=20))
+    out = tmp_path / "model"
+    # The incremental mapper would try every pair of accidental matches between the scenes.
+    assert main(["reconstruct", str(tmp_path / "photos"), "-o", str(out), *OPTIONS, "--mapper", "global"]) == 0
+    summary, printed = figures(out), capsys.readouterr()
+    assert [one["photos"] for one in summary["models"]] == [
+        [f"b/{number:02d}.png" for number in range(COUNT)],
+        [f"a/{number:02d}.png" for number in range(4)],
+    ]
+    assert summary["unregistered"] == ["lone.png"] and "In no model: lone.png." in printed.err
+    assert summary["registered"] == COUNT and not any(one["implausible"] for one in summary["models"])
+    assert [line.split()[1:4:2] for line in printed.out.splitlines() if " sparse/" in line] == [
+        ["sparse/0", "5"],
+        ["sparse/1", "4"],
+    ]
+    for number, one in enumerate(summary["models"]):
+        found = read_model(out / "sparse" / str(number))
+        assert sorted(image.name for image in found.images.values()) == one["photos"]
+        assert len(found.points.number) == one["points"]
+    page = (out / "cloud.html").read_text()
+    assert "photos, model 1 of 2: 5 of 10 photos" in page and "photos, model 2 of 2: 4 of 10 photos" in page
 
 
 def test_photos_of_different_things(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,17 +4,20 @@ import base64
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from sdgmnet.errors import InputError
+from sdgmnet.sfm import viewer
 from sdgmnet.sfm.scene import View, project
 from sdgmnet.sfm.viewer import (
     HEIGHT,
     SUPERSAMPLING,
     WIDTH,
     Cloud,
+    ShownModel,
     draw_side,
     fit_view,
     frustum,
@@ -113,18 +116,41 @@ def test_a_frustum_has_the_corners_of_the_image() -> None:
     np.testing.assert_allclose(pixels, [[-0.5, -0.5], [479.5, -0.5], [479.5, 359.5], [-0.5, 359.5]], atol=1e-9)
 
 
+def data_in(page: str) -> list[dict[str, Any]]:
+    found = re.search(r"const models = (\[.*\]);", page)
+    assert found is not None
+    models: list[dict[str, Any]] = json.loads(found[1])
+    return models
+
+
+def test_the_page_shows_all_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Together they have at most MAX_POINTS points, each its share."""
+    monkeypatch.setattr(viewer, "MAX_POINTS", 300)
+    points = np.random.default_rng(0).uniform(-1, 1, (800, 3)) + np.array([0, 0, 5])
+    models = [
+        ShownModel(Cloud(some, np.zeros(some.shape, np.uint8)), views_around(count), title, remarks)
+        for some, count, title, remarks in ((points, 3, "first", ()), (points[:400], 4, "second", ["too <few> points"]))
+    ]
+    write_page(models, tmp_path / "cloud.html")
+    text = (tmp_path / "cloud.html").read_text()
+    assert "<section>first</section>" in text and "<title>first</title>" in text
+    assert "<section hidden>second<p>too &lt;few&gt; points</p></section>" in text
+    data = data_in(text)
+    assert [len(one["cameras"]) for one in data] == [6 * 8 * 3, 6 * 8 * 4]
+    assert [len(base64.b64decode(one["colours"])) for one in data] == [3 * 200, 3 * 100]
+
+
 def test_the_page_holds_points_and_cameras_and_loads_nothing(tmp_path: Path) -> None:
     views = views_around(3)
     rng = np.random.default_rng(0)
     points = rng.uniform(-1, 1, (500, 3)) + np.array([0, 0, 5])
     cloud = Cloud(np.concatenate([points, [[1e5, 0, 0]]]), rng.integers(0, 256, (501, 3)).astype(np.uint8))
-    write_page(cloud, views, tmp_path / "cloud.html", "<boards> & more")
+    write_page([ShownModel(cloud, views, "<boards> & more")], tmp_path / "cloud.html")
     text = (tmp_path / "cloud.html").read_text()
     assert "&lt;boards&gt; &amp; more" in text and "<boards>" not in text
     assert "http" not in text and "src=" not in text and "@" not in text.split("<script>")[0]
-    found = re.search(r"const data = (\{.*\});", text)
-    assert found is not None
-    data = json.loads(found[1])
+    (data,) = data_in(text)
+    assert set(re.findall(r"(?<![.\w])data\.(\w+)", text)) == set(data)  # what the script reads
     places = np.frombuffer(base64.b64decode(data["places"]), "<i2").reshape(-1, 3) * data["unit"]
     colours = np.frombuffer(base64.b64decode(data["colours"]), np.uint8).reshape(-1, 3)
     np.testing.assert_array_equal(colours, cloud.colours[:-1])  # the point far away is left out
