@@ -85,7 +85,10 @@ def load_onnx(spec: str) -> Descriptor:
     has_patches = len(shape) == 4 and shape[1] == 1 and shape[2] == shape[3] and isinstance(shape[2], int)
     if not has_patches or isinstance(shape[0], int) or inputs[0].type != "tensor(float)":
         found = [(one.shape, one.type) for one in inputs]
-        raise InputError(f"{path} must take float patches (batch, 1, side, side) with a free batch size, not {found}.")
+        raise InputError(
+            f"{path} must take float patches (batch, 1, side, side) with a free batch size, not {found}: "
+            "write one with sdgmnet export onnx --input patches."
+        )
     name = inputs[0].name
     describe = in_chunks(lambda pixels: session.run(None, {name: pixels.numpy()})[0], shape[2])
     return Descriptor(path.stem, describe, window=_window_in(session.get_modelmeta().custom_metadata_map, path))

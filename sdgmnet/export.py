@@ -6,7 +6,7 @@ import logging
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,13 +14,15 @@ from torch import Tensor, nn
 
 from sdgmnet.data.synthetic.demo import read_image
 from sdgmnet.encoders import Encoder, L2Net, SDGMNet
-from sdgmnet.engine import describe_patches
+from sdgmnet.engine import describe_patches, resample_matrix
 from sdgmnet.errors import InputError
 from sdgmnet.features.keypoints import detect
 from sdgmnet.features.patches import cut_patches
+from sdgmnet.features.patches_torch import cut_patches as cut_in_graph
 from sdgmnet.storage import new_file
 
-INPUT, OUTPUT = "patches", "descriptors"
+OUTPUT = "descriptors"
+OnnxInput = Literal["patches", "image"]
 HALF_TOLERANCE = 1e-3  # largest change of a descriptor's component when weights are stored in half precision
 
 
@@ -38,16 +40,37 @@ class Inference(nn.Module):
         return self.encoder.normalise(features)
 
 
-def export_onnx(encoder: Encoder, path: Path | str, card: dict[str, Any] | None = None) -> None:
-    """Write an ONNX model: patches (batch, 1, 32, 32) float32 in [0, 1] -> descriptors (batch, 128), any batch size.
+class ImageInference(nn.Module):
+    """Image (1, 1, H, W) in [0, 1] and keypoints (N, 4) -> descriptors (N, 128): the patches are cut in the graph."""
 
-    The card is stored as JSON in the file's metadata. The encoder stays in its mode.
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.inference, self.window, self.side = Inference(encoder), encoder.window, 2 * encoder.patch_size
+
+    def forward(self, image: Tensor, keypoints: Tensor) -> Tensor:
+        patches = cut_in_graph(image, keypoints, self.window, self.side)
+        start, length = image.new_zeros(1), image.new_full((1,), self.side)
+        halve = resample_matrix(start, length, self.side, self.side // 2)[0].T
+        # Products of two matrices: onnxruntime refuses an empty stack of matrices, which no keypoints would give.
+        rows = (patches.reshape(-1, self.side) @ halve).reshape(-1, self.side, self.side // 2).transpose(1, 2)
+        columns = (rows.reshape(-1, self.side) @ halve).reshape(-1, self.side // 2, self.side // 2).transpose(1, 2)
+        return self.inference(columns[:, None])
+
+
+def export_onnx(
+    encoder: Encoder, path: Path | str, card: dict[str, Any] | None = None, *, takes: OnnxInput = "patches"
+) -> None:
+    """Write an ONNX model of float32 tensors, whose output is descriptors (N, 128), for any N.
+
+    takes: "patches", (N, 1, 32, 32) in [0, 1]; or "image", (1, 1, H, W) in [0, 1] of any size, with keypoints (N, 4): x, y,
+    sigma, angle in the convention of `sdgmnet.features.keypoints`. The card is stored as JSON in the file's metadata. The
+    encoder stays in its mode.
     """
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
         raise InputError(f"{' and '.join(missing)} must be installed to write ONNX: pip install 'sdgmnet[onnx]'.")
-    example = torch.rand(2, 1, encoder.patch_size, encoder.patch_size, device=next(encoder.parameters()).device)
-    modes = [(module, module.training) for module in encoder.modules()]
+    module, example, names, sizes = what_to_export(encoder, takes)
+    modes = [(part, part.training) for part in encoder.modules()]
     log = logging.getLogger("torch.onnx")
     level = log.level
     try:
@@ -55,22 +78,36 @@ def export_onnx(encoder: Encoder, path: Path | str, card: dict[str, Any] | None 
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
-                Inference(encoder).eval(),
-                (example,),
+                module.eval(),
+                example,
                 dynamo=True,
-                input_names=[INPUT],
+                input_names=names,
                 output_names=[OUTPUT],
-                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                dynamic_shapes=sizes,
                 verbose=False,
             )
     finally:
         log.setLevel(level)
-        for module, training in modes:
-            module.training = training
+        for part, training in modes:
+            part.training = training
     assert program is not None
     program.model.metadata_props["card"] = json.dumps({**(card or {}), "window": encoder.window})
-    with new_file(path) as part:
-        program.save(str(part), external_data=False)
+    with new_file(path) as target:
+        program.save(str(target), external_data=False)
+
+
+def what_to_export(
+    encoder: Encoder, takes: OnnxInput
+) -> tuple[nn.Module, tuple[Tensor, ...], list[str], tuple[dict[int, Any], ...]]:
+    """The module, an example of its inputs, their names and their free sizes."""
+    device, free = next(encoder.parameters()).device, torch.export.Dim
+    if takes == "patches":
+        patches = torch.rand(2, 1, encoder.patch_size, encoder.patch_size, device=device)
+        return Inference(encoder), (patches,), ["patches"], ({0: free("batch")},)
+    image = torch.rand(1, 1, 301, 401, device=device)
+    keypoints = torch.tensor([[200.0, 150.0, 4.0, 0.5]] * 3, device=device)
+    sizes = {2: free("height"), 3: free("width")}, {0: free("count")}
+    return ImageInference(encoder), (image, keypoints), ["image", "keypoints"], sizes
 
 
 def halved(encoder: Encoder) -> Encoder:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from sdgmnet.errors import InputError
 from sdgmnet.options import Out, Positional
@@ -25,15 +26,20 @@ class OnnxArguments:
     For example:
 
         sdgmnet export onnx sdgmnet -o model.onnx
-        sdgmnet export onnx runs/mine -o mine.onnx
+        sdgmnet export onnx runs/mine -o mine.onnx --input image
 
     Any batch size works. Resize patches of 64 x 64 pixels to 32 x 32 first. Needs onnx: pip install 'sdgmnet[onnx]'.
+
+    With --input image the model cuts the patches itself: image (1, 1, H, W) in [0, 1] and keypoints (N, 4) -> descriptors
+    (N, 128). A keypoint is x, y, sigma, angle: pixel centres at integers, angles in radians, clockwise.
     """
 
     weights: Positional[str]
     """A .safetensors file, the folder of a training run, or the name of shipped weights."""
     out: Out
     """Output file (.onnx)."""
+    input: Literal["patches", "image"] = "patches"
+    """What the model takes: patches, or an image and keypoints."""
 
 
 def onnx(arguments: OnnxArguments) -> None:
@@ -48,7 +54,7 @@ def onnx(arguments: OnnxArguments) -> None:
     encoder, card = load_encoder(arguments.weights)
     with progress_bars() as on_progress:
         on_progress("exporting ONNX", 0, 0)
-        export_onnx(encoder, arguments.out, card)
+        export_onnx(encoder, arguments.out, card, takes=arguments.input)
     print(f"Written to {arguments.out}.")
 
 
