@@ -16,10 +16,11 @@ import torch
 from sdgmnet.cli import main
 from sdgmnet.descriptors import describe
 from sdgmnet.features.describe import Features
+from sdgmnet.features.h5 import names_in
 from tests.sfm.planes import write_photos
 
 PAGE = Path(__file__).parent.parent / "docs" / "guides" / "use_with.md"
-NEEDS = {"COLMAP": "pycolmap", "ONNX": "onnxruntime"}
+NEEDS = {"An extractor in hloc": "hloc", "COLMAP": "pycolmap", "ONNX": "onnxruntime"}
 
 
 class Block(NamedTuple):
@@ -87,6 +88,8 @@ def check(title: str, left: list[dict[str, Any]]) -> None:
         case "hloc":
             assert left[1]["name"] == "00.png" and Path("matches.h5").exists()
             assert left[2].get("output", b"True\n") == b"True\n"
+        case "An extractor in hloc":
+            assert left[0]["features"].name == "feats-sdgmnet-n4096-r1600.h5" and names_in(left[0]["features"])
         case "COLMAP":
             assert len(left[0]["inliers"]) > 2 and max(left[0]["inliers"].values()) > 30
             for name, features in left[0]["photos"].items():
