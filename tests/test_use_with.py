@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import cv2
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -20,7 +21,13 @@ from sdgmnet.features.h5 import names_in
 from tests.sfm.planes import write_photos
 
 PAGE = Path(__file__).parent.parent / "docs" / "guides" / "use_with.md"
-NEEDS = {"An extractor in hloc": "hloc", "COLMAP": "pycolmap", "ONNX": "onnxruntime"}
+NEEDS = {
+    "An extractor in hloc": "hloc",
+    "vismatch": "vismatch",
+    "deep-image-matching": "deep_image_matching",
+    "COLMAP": "pycolmap",
+    "ONNX": "onnxruntime",
+}
 
 
 class Block(NamedTuple):
@@ -90,6 +97,11 @@ def check(title: str, left: list[dict[str, Any]]) -> None:
             assert left[2].get("output", b"True\n") == b"True\n"
         case "An extractor in hloc":
             assert left[0]["features"].name == "feats-sdgmnet-n4096-r1600.h5" and names_in(left[0]["features"])
+        case "vismatch":
+            assert left[0]["result"]["num_inliers"] > 20 and left[0]["result"]["all_desc0"].shape == (300, 128)
+        case "deep-image-matching":
+            with h5py.File(left[0]["features"]) as file:
+                assert file["00.png/keypoints"].shape == (300, 2) and file["00.png/descriptors"].shape == (128, 300)
         case "COLMAP":
             assert len(left[0]["inliers"]) > 2 and max(left[0]["inliers"].values()) > 30
             for name, features in left[0]["photos"].items():
