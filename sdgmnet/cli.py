@@ -99,6 +99,11 @@ COMMANDS: dict[str, Command] = {
         "Export weights to share: one file or a Hugging Face folder, in half precision.",
         "sdgmnet.commands.export:WeightsArguments",
     ),
+    "app": Command(
+        "sdgmnet.commands.app:main",
+        "Match images, explore the loss and watch training in the browser.",
+        "sdgmnet.commands.app:AppArguments",
+    ),
     "doctor": Command(
         "sdgmnet.commands.doctor:main",
         "Show versions, processor, kernels, extras and GPU, with advice on what is missing.",

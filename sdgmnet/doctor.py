@@ -33,6 +33,7 @@ EXTRAS = {  # extra in pyproject.toml -> its distributions
     "demo": ("scikit-image",),
     "tensorboard": ("tensorboard",),
     "hub": ("huggingface_hub",),
+    "app": ("gradio", "scikit-image"),
     "pml": ("pytorch-metric-learning",),
 }
 

@@ -38,6 +38,8 @@ ALLOWED = {
     "plots": {"benchmarks", "data", "features", "loss", "metrics", "sfm", "training"},
 }
 LIBRARY = set(ALLOWED)
+ALLOWED |= {"app": LIBRARY - {"benchmarks"}}
+LIBRARY |= {"app"}
 ALLOWED |= {"cli": {"benchmarks"}, "commands": LIBRARY, "reproduce": LIBRARY | {"cli"}, "bench": LIBRARY | {"cli"}}
 
 

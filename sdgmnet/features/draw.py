@@ -1,6 +1,7 @@
 """Two images side by side, with lines between their matches."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import cv2
 import matplotlib
@@ -15,7 +16,37 @@ MAX_WIDTH = 2400  # pixels of both
 GAP = 16
 MAX_LINES = 150  # evenly spread: more would hide the images; every inlier has its dots
 DPI = 150
+TITLE = 46  # pixels above the images
 OUTLIER = "#d62728"
+
+
+class Layout(NamedTuple):
+    """Where `draw_matches` draws two images: in pixels of the file, below the title."""
+
+    scales: tuple[float, float]
+    corners: np.ndarray  # (2, 2): x, y of the top left corner of each image
+    width: int
+    height: int
+
+    def place(self, xy: np.ndarray, side: int) -> np.ndarray:
+        """Locations (M, 2) in an image, 0 or 1, as they are drawn."""
+        return (xy + 0.5) * self.scales[side] - 0.5 + self.corners[side]
+
+    def locate(self, x: float, y: float) -> tuple[int, np.ndarray]:
+        """The image, 0 or 1, nearest to a drawn location, and the location (2,) in it: the inverse of `place`."""
+        side = int(x >= self.corners[1, 0] - GAP / 2)
+        return side, (np.array([x, y]) - self.corners[side] + 0.5) / self.scales[side] - 0.5
+
+
+def layout(sizes: list[tuple[int, int]]) -> Layout:
+    """Of two images by their height and width."""
+    first, second = fitting_scales(sizes)
+    (left_height, left_width), (right_height, right_width) = (
+        scaled(size, scale) for size, scale in zip(sizes, (first, second), strict=True)
+    )
+    height, offset = max(left_height, right_height), left_width + GAP
+    corners = np.array([[0, (height - left_height) // 2], [offset, (height - right_height) // 2]])
+    return Layout((first, second), corners, offset + right_width, height)
 
 
 def draw_matches(
@@ -32,26 +63,22 @@ def draw_matches(
     The colour follows the location in the first image, so that a line can be followed and a wrong one stands out. Outliers are
     faint and below the inliers, or hidden.
     """
-    scales = fitting_scales([image.shape[:2] for image in images])
-    shown = [resize(image, scale) for image, scale in zip(images, scales, strict=True)]
-    height, width = max(len(one) for one in shown), sum(one.shape[1] for one in shown) + GAP
-    offset = shown[0].shape[1] + GAP
+    drawn_as = layout([(len(image), image.shape[1]) for image in images])
+    width, height = drawn_as.width, drawn_as.height
+    shown = [resize(image, scale) for image, scale in zip(images, drawn_as.scales, strict=True)]
     canvas = np.full((height, width, 3), 255, dtype=np.uint8)
-    tops = [(height - len(one)) // 2 for one in shown]
-    for one, left, top in zip(shown, (0, offset), tops, strict=True):
+    for one, (left, top) in zip(shown, drawn_as.corners, strict=True):
         canvas[top : top + len(one), left : left + one.shape[1]] = one
-    ends = np.stack([(side + 0.5) * scale - 0.5 for side, scale in zip(xy, scales, strict=True)], 1)  # (M, 2, 2)
-    ends += np.array([[0, tops[0]], [offset, tops[1]]])
-    margin = 46  # for the title
-    figure = Figure(figsize=(width / DPI, (height + margin) / DPI), dpi=DPI)
-    axis = figure.add_axes((0, 0, 1, height / (height + margin)))
+    ends = np.stack([drawn_as.place(one, side) for side, one in enumerate(xy)], 1)  # (M, 2, 2)
+    figure = Figure(figsize=(width / DPI, (height + TITLE) / DPI), dpi=DPI)
+    axis = figure.add_axes((0, 0, 1, height / (height + TITLE)))
     axis.imshow(canvas, interpolation="nearest", aspect="auto")
     axis.axis("off")
     if show_outliers:
         wrong = ends[~inlier][spread(ends[~inlier], MAX_LINES // 2)]
         axis.add_collection(LineCollection(list(wrong), colors=OUTLIER, linewidths=0.5, alpha=0.3))
     right = ends[inlier]
-    colors = position_colors(right[:, 0], shown[0].shape[:2], tops[0])
+    colors = position_colors(right[:, 0], shown[0].shape[:2], float(drawn_as.corners[0, 1]))
     for side in range(2):
         axis.scatter(right[:, side, 0], right[:, side, 1], s=2.5, c=colors, linewidths=0)
     drawn = spread(right, MAX_LINES)
@@ -61,9 +88,7 @@ def draw_matches(
     if len(drawn) < len(right):
         title += f", {len(drawn)} drawn"
     size = min(10.0, 1.55 * width / DPI * 72 / max(len(title), 1))
-    figure.text(
-        0.5, 1 - margin / 2 / (height + margin), title, ha="center", va="center", fontsize=size, parse_math=False
-    )
+    figure.text(0.5, 1 - TITLE / 2 / (height + TITLE), title, ha="center", va="center", fontsize=size, parse_math=False)
     with new_file(path) as part:
         figure.savefig(part, format=Path(path).suffix[1:].lower(), dpi=DPI, facecolor="white")
 
@@ -75,10 +100,14 @@ def fitting_scales(sizes: list[tuple[int, int]]) -> list[float]:
     return [scale * min(1.0, MAX_WIDTH / width) for scale in scales]
 
 
+def scaled(size: tuple[int, int], scale: float) -> tuple[int, int]:
+    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
+
+
 def resize(image: np.ndarray, scale: float) -> np.ndarray:
     """(H, W, 3) uint8, resized."""
-    size = max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
-    image = cv2.resize(image, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC)
+    height, width = scaled((len(image), image.shape[1]), scale)
+    image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC)
     return image if image.ndim == 3 else cv2.cvtColor(image, cv2.COLOR_GRAY2RGB)
 
 

@@ -28,7 +28,7 @@ from sdgmnet.plots.style import (
     save_figure,
     save_print,
 )
-from sdgmnet.plots.training import draw_fig2, draw_training
+from sdgmnet.plots.training import draw_fig2, draw_training, draw_weight, draw_weight_product
 
 __all__ = [
     "COLOURS",
@@ -52,6 +52,8 @@ __all__ = [
     "draw_reconstruction",
     "draw_strips",
     "draw_training",
+    "draw_weight",
+    "draw_weight_product",
     "image_pair",
     "marker_of",
     "method_of",

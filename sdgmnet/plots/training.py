@@ -93,21 +93,15 @@ def draw_fig2(
     theta_rel = angles.theta_pos - angles.theta_neg
     with printed():
         figure, axes = new_figure(2, 2, COLUMN, 3.2)
-        _draw_weight(axes[0, 0], theta, w_pos, angles.theta_pos, r"\theta^+", r"(a) $w_s^+$", POSITIVE)
-        _draw_weight(axes[0, 1], theta, w_neg, angles.theta_neg, r"\theta^-", r"(b) $w_s^-$", NEGATIVE)
-        _draw_weight(axes[1, 0], relative, w_rel, theta_rel, r"\theta^r", f"(c) m = {margin:g}, $w_c$", RELATIVE)
-        relative = theta[None, :] - theta[:, None]  # columns θ⁺, rows θ⁻
-        product = w_neg[:, None] * w_pos[None, :] * coupled_weight(relative, rel[0], rel[1], margin, coupled_kind)
-        side = float(theta[-1])
-        heat = axes[1, 1].imshow(
-            product.numpy(), origin="lower", extent=(0.0, side, 0.0, side), cmap="YlOrRd", aspect="auto"
-        )
-        axes[1, 1].set(xlabel=r"$\theta^+$ (rad)", ylabel=r"$\theta^-$ (rad)", title=r"(d) $w_s^+ w_s^- w_c$")
-        figure.colorbar(heat, ax=axes[1, 1])
+        draw_weight(axes[0, 0], theta, w_pos, angles.theta_pos, r"\theta^+", r"(a) $w_s^+$", POSITIVE)
+        draw_weight(axes[0, 1], theta, w_neg, angles.theta_neg, r"\theta^-", r"(b) $w_s^-$", NEGATIVE)
+        draw_weight(axes[1, 0], relative, w_rel, theta_rel, r"\theta^r", f"(c) m = {margin:g}, $w_c$", RELATIVE)
+        draw_weight_product(axes[1, 1], theta, w_pos, w_neg, rel, margin, coupled_kind)
+        axes[1, 1].set(title=r"(d) $w_s^+ w_s^- w_c$")
         save_figure(figure, path, dpi=DPI)
 
 
-def _draw_weight(
+def draw_weight(
     axis: Axes, x: torch.Tensor, weight: torch.Tensor, sample: np.ndarray, x_name: str, title: str, color: str
 ) -> None:
     """The weight as a curve over the histogram of the sampled angles."""
@@ -117,3 +111,21 @@ def _draw_weight(
     density.set_yticks([])
     axis.plot(x.numpy(), weight.numpy(), color=color)
     axis.set(xlim=(first, last), ylim=(0, 1.05), xlabel=f"${x_name}$ (rad)", title=title)
+
+
+def draw_weight_product(
+    axis: Axes,
+    theta: torch.Tensor,
+    w_pos: torch.Tensor,
+    w_neg: torch.Tensor,
+    relative_moments: torch.Tensor,
+    margin: float,
+    coupled_kind: str,
+) -> None:
+    """Heat map of the product of all three weights; the self weights are given at the angles `theta`."""
+    relative = theta[None, :] - theta[:, None]  # columns θ⁺, rows θ⁻
+    coupled = coupled_weight(relative, relative_moments[0], relative_moments[1], margin, coupled_kind)
+    product, side = w_neg[:, None] * w_pos[None, :] * coupled, float(theta[-1])
+    heat = axis.imshow(product.numpy(), origin="lower", extent=(0.0, side, 0.0, side), cmap="YlOrRd", aspect="auto")
+    axis.set(xlabel=r"$\theta^+$ (rad)", ylabel=r"$\theta^-$ (rad)")
+    axis.figure.colorbar(heat, ax=axis)
