@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow trust lint docs fuzz sanitize soak wheel wheel-test clean
+.PHONY: demo test test-slow test-app trust lint docs fuzz sanitize soak wheel wheel-test clean
 
 demo: $(READY)
 	$(BIN)/sdgmnet demo -o demo
@@ -16,6 +16,12 @@ test: $(READY)
 # What takes longer than a minute each.
 test-slow: $(READY)
 	$(BIN)/pytest -q -m slow
+
+# The page of `sdgmnet app`, in Chromium where it and chromedriver are installed. gradio needs another Pillow than .venv has.
+test-app:
+	$(PYTHON) -m venv .venv-app
+	.venv-app/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 selenium -e '.[dev,app]'
+	.venv-app/bin/pytest -q tests/app
 
 # Faults and damaged input, at a reduced count: kills, full disks, fuzzed files (docs/reliability.md).
 trust: $(READY)

@@ -25,6 +25,7 @@ from sdgmnet.report import OnProgress, markdown, no_progress, track
 MAX_DESCRIPTORS = 3
 MAX_KEYPOINTS = 8000
 NEIGHBOURS = 6
+STAGES = ("cutting patches", "describing", "matching", "verifying")  # of each descriptor
 NAMES = ("first image", "second image")
 
 
@@ -127,15 +128,14 @@ def draw_result(images: tuple[np.ndarray, np.ndarray], result: Result, options: 
 
 def counts_table(comparison: Comparison) -> str:
     """Matches, inliers and seconds per descriptor, in Markdown."""
-    stages = list(dict.fromkeys(stage for result in comparison.results for stage in result.seconds))
-    stages = [stage for stage in stages if stage not in ("reading", "finding keypoints")]  # done once, for all
+    stages = [stage for stage in STAGES if any(stage in result.seconds for result in comparison.results)]
     verified = comparison.options.verify != "none"
     rows = [
         [
             result.label,
             str(len(result.inlier)),
             *([str(int(result.inlier.sum()))] if verified else []),
-            *(f"{result.seconds.get(stage, 0):.2f} s" for stage in stages),
+            *(f"{result.seconds[stage]:.2f} s" if stage in result.seconds else "-" for stage in stages),
         ]
         for result in comparison.results
     ]

@@ -3,12 +3,15 @@
 import base64
 import os
 import shutil
+import signal
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from functools import partial, wraps
 from html import escape
 from pathlib import Path
 from tempfile import mkdtemp
+from threading import Event
 from typing import Any, NamedTuple
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
@@ -35,6 +38,8 @@ CSS = """
 .patches .chosen figcaption { font-weight: bold; }
 .panels figure { flex: 1 1 300px; max-width: 456px; }
 .panels img { width: 100%; height: auto; background: white; border-radius: 4px; }
+.tables table { display: block; overflow-x: auto; width: fit-content; max-width: calc(100vw - 5rem); border: 0; }
+.tables th, .tables td { white-space: nowrap; }
 .problem:not(:empty) { border-left: 4px solid #d55e00; padding-left: 0.75rem; }
 """
 STATISTICS = {  # field of Modulation -> label and range of its slider
@@ -69,9 +74,10 @@ def serve(
     folder = Path(mkdtemp(prefix="sdgmnet-app-"))
     os.environ["GRADIO_TEMP_DIR"] = str(folder)
     app = build(Setting(folder, runs, tuple(descriptors), share))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that the files are removed then, too
     try:
         launch(app, host, port, share=share, on_ready=on_ready)
-        app.block_thread()
+        Event().wait()
     finally:
         app.close(verbose=False)
         shutil.rmtree(folder, ignore_errors=True)
@@ -163,7 +169,7 @@ def add_match(setting: Setting) -> None:
         model = gr.Radio(["none", *matching.MIN_MATCHES], value="homography", label="verification")
     button = gr.Button("Match", variant="primary", elem_id="match-button")
     problem = gr.Markdown(elem_classes="problem", elem_id="match-problem")
-    table = gr.Markdown(elem_id="match-table")
+    table = gr.Markdown(elem_id="match-table", elem_classes="tables")
     drawn = [
         gr.Image(
             show_label=False,
@@ -303,14 +309,17 @@ def add_train(setting: Setting, timer: gr.Timer, tab: gr.Tab) -> None:
     gr.Markdown(f"A training run below `{setting.runs}`, read again every {REFRESH} seconds while this tab is open.")
     run = gr.Dropdown([], label="run", elem_id="run")
     problem = gr.Markdown(elem_classes="problem", elem_id="train-problem")
-    curves = gr.Image(show_label=False, interactive=False, format="png", elem_id="curves")
-    text = gr.Markdown(elem_id="run-summary")
+    curves = gr.Image(
+        show_label=False, interactive=False, format="png", elem_id="curves", buttons=["download", "fullscreen"]
+    )
+    text = gr.Markdown(elem_id="run-summary", elem_classes="tables")
     outputs = [problem, curves, text]
     show = reported(partial(run_train, setting), 2)
     listed = tab.select(partial(list_runs, setting), run, run, api_visibility="private")
-    listed.then(show, run, outputs, api_visibility="private")
-    run.input(show, run, outputs, api_name="train")
-    timer.tick(show, run, outputs, show_progress="hidden", api_visibility="private")
+    # The list of runs changes; `run_log` checks the name instead of gradio.
+    listed.then(show, run, outputs, preprocess=False, api_visibility="private")
+    run.input(show, run, outputs, preprocess=False, api_name="train")
+    timer.tick(show, run, outputs, preprocess=False, show_progress="hidden", api_visibility="private")
 
 
 def list_runs(setting: Setting, chosen: str | None) -> gr.Dropdown:

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
+from sdgmnet.descriptors import accepted_forms, require_form
 from sdgmnet.errors import InputError
 from sdgmnet.options import Flag, Option, require_options
 from sdgmnet.report import print_aside
@@ -31,8 +32,13 @@ class AppArguments:
     """Address to listen on. 0.0.0.0: other machines can open the page."""
     runs: Path = Path("runs")
     """Folder of training runs to watch."""
-    descriptors: Annotated[tuple[str, ...], Option(metavar="[LABEL=]DESCRIPTOR ...")] = ()
-    """Further descriptors to offer, such as your own weights."""
+    descriptors: Annotated[
+        tuple[str, ...],
+        Option(
+            help=f"Further descriptors to offer, such as your own weights: {accepted_forms()}.",
+            metavar="[LABEL=]DESCRIPTOR ...",
+        ),
+    ] = ()
     share: Flag = False
     """Also open a public link through gradio's server. Its users cannot name paths of this machine."""
 
@@ -43,8 +49,6 @@ def main(arguments: AppArguments) -> None:
         raise InputError(f"--port must be at most {HIGHEST_PORT}, not {arguments.port}.")
     if find_spec("gradio") is None:
         raise InputError("the app needs gradio: pip install 'sdgmnet[app]'.")
-    from sdgmnet.descriptors import require_form
-
     for text in arguments.descriptors:
         require_form(text)
     print_aside("Starting the page ...")

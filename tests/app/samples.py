@@ -1,0 +1,19 @@
+"""The log of a short run."""
+
+from pathlib import Path
+
+from sdgmnet.training.log import RunLog
+
+
+def write_log(run: Path) -> None:
+    run.mkdir(parents=True)
+    log = RunLog(run / "log.jsonl")
+    for step in (10, 20):
+        angles = {
+            f"running_theta_{name}_{kind}": value
+            for name in ("pos", "neg")
+            for kind, value in (("mean", 1.0), ("std", 0.2))
+        }
+        powers = {f"{prefix}power_{name}": 300.0 + step for name in ("pos", "neg") for prefix in ("", "running_")}
+        log.write("epoch", step, loss=-0.1, **angles, **powers)
+        log.write("evaluation", step, fpr95={"church": 0.1 / step, "mean": 0.1 / step})

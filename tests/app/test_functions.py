@@ -1,0 +1,162 @@
+"""What the page shows, without gradio."""
+
+import contextlib
+import io
+import json
+import shlex
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from sdgmnet.app import matching, uploads, watching
+from sdgmnet.app.understanding import PRESETS, Modulation, panels, png, powers, summary
+from sdgmnet.cli import main
+from sdgmnet.data.synthetic.demo import image_path
+from sdgmnet.errors import InputError
+from sdgmnet.features.draw import TITLE, layout
+from sdgmnet.features.images import read_color, read_gray
+from sdgmnet.loss.weights import SELF_WEIGHTS
+from tests.app.samples import write_log
+
+PATHS = tuple(image_path(f"motorcycle_{side}.png") for side in ("left", "right"))
+OPTIONS = matching.MatchOptions(("sift", "sdgmnet"), keypoints=400, verify="fundamental")
+
+
+@pytest.fixture(scope="module")
+def comparison() -> matching.Comparison:
+    first, second = (read_gray(path) for path in PATHS)
+    return matching.compare((first, second), OPTIONS)
+
+
+def test_the_command_line_gives_the_same_counts(
+    comparison: matching.Comparison, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line, result in zip(matching.command_lines(OPTIONS).splitlines(), comparison.results, strict=True):
+        words = [{"a.jpg": str(PATHS[0]), "b.jpg": str(PATHS[1])}.get(word, word) for word in shlex.split(line)[1:]]
+        assert main([*words[:-1], str(tmp_path / words[-1]), "--json"]) == 0
+        counts = json.loads(capsys.readouterr().out)["counts"]
+        assert (counts["matches"], counts["inliers"]) == (len(result.inlier), int(result.inlier.sum()))
+        assert f"| {result.label} | {counts['matches']} | {counts['inliers']} |" in matching.counts_table(comparison)
+
+
+def test_the_python_code_gives_the_same_matches(comparison: matching.Comparison) -> None:
+    code = matching.python_code(OPTIONS).replace("'a.jpg'", repr(str(PATHS[0]))).replace("'b.jpg'", repr(str(PATHS[1])))
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(code, {})
+    assert int(printed.getvalue()) == len(comparison.results[0].matches.pairs)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_click_finds_the_keypoint_its_match_and_runners_up(comparison: matching.Comparison, side: int) -> None:
+    result = comparison.results[1]
+    pair = result.matches.pairs[7]
+    drawn = layout([(len(gray), gray.shape[1]) for gray in comparison.grays])
+    x, y = drawn.place(result.features[side].keypoints.xy[pair[side]], side) + np.array([0, TITLE])
+    found = matching.neighbourhood(comparison, result, x, y)
+    # Keypoints with several orientations share a location.
+    xy = result.features[side].keypoints.xy
+    assert found.side == side and np.array_equal(xy[found.keypoint], xy[pair[side]])
+    degrees = [one.angle for one in found.neighbours]
+    assert len(degrees) == matching.NEIGHBOURS and degrees == sorted(degrees)
+    shown = matching.neighbourhood_html(found, result, verified=True)
+    assert shown.count("<img") == 1 + matching.NEIGHBOURS
+    if found.match is not None:
+        assert found.neighbours[0].keypoint == found.match and ", match" in shown
+
+
+def test_the_drawing_has_the_size_of_its_layout(comparison: matching.Comparison) -> None:
+    images = read_color(PATHS[0]), read_color(PATHS[1])
+    drawn = layout([(len(one), one.shape[1]) for one in images])
+    image = matching.draw_result(images, comparison.results[0], OPTIONS)
+    assert image.shape == (drawn.height + TITLE, drawn.width, 3)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"descriptors": ()}, "one to 3 descriptors"),
+        ({"descriptors": ("sift", "rootsift", "sdgmnet", "kornia:MKD")}, "one to 3 descriptors"),
+        ({"descriptors": ("sift", "sift")}, "twice"),
+        ({"descriptors": ("sfit",)}, "sift"),
+        ({"keypoints": 0}, "keypoints"),
+        ({"ratio": 0.0}, "ratio"),
+        ({"verify": "affine"}, "affine"),
+    ],
+)
+def test_invalid_options(chosen: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        matching.MatchOptions(**chosen)  # type: ignore[arg-type]
+
+
+def test_an_image_without_keypoints() -> None:
+    flat = np.zeros((64, 64), np.uint8)
+    with pytest.raises(InputError, match="first image has no keypoints"):
+        matching.compare((flat, flat), matching.MatchOptions(("sift",)))
+
+
+def test_uploads_are_checked(tmp_path: Path) -> None:
+    folder = tmp_path / "uploads"
+    text, large, outside = folder / "text.jpg", folder / "large.png", tmp_path / "outside.png"
+    folder.mkdir()
+    text.write_text("not an image")
+    cv2.imwrite(str(large), np.zeros((5000, 8000), np.uint8))
+    cv2.imwrite(str(outside), np.zeros((8, 8), np.uint8))
+    for path, message in ((text, "text.jpg"), (large, "40.0 megapixels"), (outside, "no longer on the server")):
+        with pytest.raises(InputError, match=message) as caught:
+            uploads.read_upload({"path": str(path), "orig_name": path.name}, folder, "the first image")
+        assert str(tmp_path) not in str(caught.value)
+    with pytest.raises(InputError, match="the first image is missing"):
+        uploads.read_upload(None, folder, "the first image")
+
+
+def test_examples_can_be_matched(tmp_path: Path) -> None:
+    pairs = uploads.write_examples(tmp_path)
+    assert len(pairs) == 2
+    a, b = (uploads.read_upload({"path": str(path)}, tmp_path, "image") for path in pairs[1])
+    result = matching.compare((a.gray, b.gray), matching.MatchOptions(("sift",), keypoints=500)).results[0]
+    assert result.inlier.sum() > 20  # the second image is the first one, rotated
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_powers_are_near_those_of_the_authors_logs(preset: str) -> None:
+    """Normal angles have more hard triplets than the skewed ones of a training: about a tenth too much for both powers."""
+    logged = PRESETS[preset]
+    modulation = Modulation(*logged[:6])
+    found = powers(modulation)
+    assert found.positive == pytest.approx(logged.power_pos, rel=0.12)
+    assert found.negative == pytest.approx(logged.power_neg, rel=0.12)
+    assert found.positive / found.negative == pytest.approx(logged.power_pos / logged.power_neg, abs=0.02)
+    assert found.active_share == pytest.approx(1 - modulation.margin, abs=0.01)
+    assert str(logged.power_pos) in summary(modulation, preset)
+
+
+def test_powers_of_the_step_weight() -> None:
+    """Without self weight, a triplet counts 1 if it is active."""
+    found = powers(Modulation(self_weight="angle", coupled_weight="step", margin=0.75))
+    assert found.positive == found.negative == pytest.approx(256, abs=4)
+
+
+@pytest.mark.parametrize("self_weight", SELF_WEIGHTS)
+def test_every_panel_is_drawn(self_weight: str) -> None:
+    found = panels(Modulation(self_weight=self_weight, margin=0.99, coupled_weight="step"))
+    assert len(found) == 6 and all(png(figure).startswith(b"\x89PNG") for figure in found.values())
+
+
+@pytest.mark.parametrize("changed", [{"pos_std": 0.0}, {"margin": 1.0}, {"alpha": float("nan")}, {"self_weight": "l3"}])
+def test_invalid_statistics(changed: dict[str, object]) -> None:
+    with pytest.raises(InputError):
+        Modulation(**changed)  # type: ignore[arg-type]
+
+
+def test_a_run_is_listed_drawn_and_summed_up(tmp_path: Path) -> None:
+    write_log(tmp_path / "one")
+    write_log(tmp_path / "more" / "two")
+    assert set(watching.find_runs(tmp_path)) == {"one", "more/two"}
+    log = watching.run_log(tmp_path, "more/two")
+    assert "| FPR@95 of church (%) | 0.50 |" in watching.run_summary(log)
+    assert watching.draw_run(log).ndim == 3
+    for name, message in (("../one", "not a run"), (None, "no run yet")):
+        with pytest.raises(InputError, match=message):
+            watching.run_log(tmp_path, name)
