@@ -107,7 +107,8 @@ def make_scene(
     if is_patchset(target):
         opened = PatchSet.open(target)
         require_same_origin(target, opened.origin, origin)
-        remove_unfinished(record)  # of a run that was killed between the set and its record
+        for written in (record, seconds_of(place, options)):
+            remove_unfinished(written)  # of a run that was killed after the set
         known = read_record(record, dict) if record.exists() else {}
         # The record may be that of another set, made from the same work with other options.
         same = known.pop("options", origin["options"]) == origin["options"] and known.get("patches") == len(opened)
@@ -128,11 +129,16 @@ def require_same_origin(target: Path, before: dict[str, Any], now: dict[str, Any
             raise InputError(f"{target} was made {reason}: choose another -o, or remove it.")
 
 
+def seconds_of(place: Path, options: PhotoOptions) -> Path:
+    """The record of the stages' durations."""
+    return place / f"seconds.{options.source}.json"
+
+
 def work_on(
     scene: Scene, target: Path, place: Path, origin: dict[str, Any], options: PhotoOptions, on_progress: OnProgress
 ) -> dict[str, Any]:
     """All stages of a scene. A model that fails is skipped and reported, as long as another one gives patches."""
-    timer = PersistentStageTimer(place / f"seconds.{options.source}.json")
+    timer = PersistentStageTimer(seconds_of(place, options))
 
     def on_sparse(stage: str, done: int, total: int) -> None:
         on_progress(f"{scene.name}: sparse reconstruction, {stage}", done, total)
