@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the names of shipped weights stand in help texts, which nee
     from torch import Tensor
 
 SHIPPED = Path(__file__).parent / "weights"
-BEST = "sdgmnet-photos"
+BEST = "sdgmnet-wide"
 ALIAS = "sdgmnet"  # stands for BEST
 MODEL = "model.safetensors"
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # organisation/name

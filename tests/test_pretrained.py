@@ -188,10 +188,14 @@ def test_what_cannot_be_saved_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_best_weights_ship_with_a_card() -> None:
+def test_the_best_weights_are_the_default() -> None:
     assert shipped_names()[0] == BEST
-    _, card = load_encoder()
-    assert card == load_encoder(BEST)[1]
+    assert load_encoder()[1] == load_encoder(BEST)[1]
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_shipped_weights_have_a_card(name: str) -> None:
+    _, card = load_encoder(name)
     assert card["loss"] == "sdgm" and card["fpr95"]["mean"] < 0.01 and "licence" in card["note"]
     kept_out = {"bark", "bikes", "boat", "leuven", "v_churchill", "wall", "fountain", "sceaux"}
     assert card["trained_on"] and not kept_out & {*card["trained_on"], *card["scenes"]}
@@ -207,6 +211,15 @@ def test_exported_weights_are_half_as_large_and_describe_alike(tmp_path: Path, s
     with torch.no_grad():
         assert (loaded(patches) - encoder(patches)).abs().max() < 1e-3
     assert {value.dtype for value in loaded.state_dict().values()} == {torch.float32, torch.int64}
+
+
+def test_exported_weights_carry_the_given_window(tmp_path: Path, saved: Path) -> None:
+    out = tmp_path / "wider.safetensors"
+    assert main(["export", "weights", str(saved), "-o", str(out), "--window", "24"]) == 0
+    encoder, card = load_encoder(out)
+    assert encoder.window == 24 and card["window"] == 24
+    assert main(["export", "weights", str(saved), "-o", str(tmp_path / "none.safetensors"), "--window", "0"]) == 2
+    assert not (tmp_path / "none.safetensors").exists()
 
 
 def test_exported_folder_is_in_hugging_faces_layout(tmp_path: Path, saved: Path, encoder: SDGMNet) -> None:
