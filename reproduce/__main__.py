@@ -10,6 +10,16 @@ COMMANDS: dict[str, Command] = {
         "Table 1: train nine methods and compare their FPR@95.",
         "reproduce.arguments:Table1Arguments",
     ),
+    "everything": Command(
+        "reproduce.everything:everything",
+        "All rows trained on equal terms, then every comparison with them.",
+        "reproduce.arguments:EverythingArguments",
+    ),
+    "answer": Command(
+        "reproduce.answer:answer",
+        "The comparison on one page, from the records of everything.",
+        "reproduce.arguments:AnswerArguments",
+    ),
     "table2-4": Command(
         "reproduce.stages:table2_4",
         "Tables 2-4: running statistics along training.",

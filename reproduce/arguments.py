@@ -197,6 +197,68 @@ class Table1Arguments(PlanArguments):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EverythingArguments(OutputArguments):
+    """The paper's comparison with all its rows, from networks trained here on equal terms.
+
+    For example:
+
+        python -m reproduce everything --data sets --holdout dog lund5 --validation lund6 -o all --sequences sequences
+
+    Searches a learning rate for each loss, trains all rows, and measures Table 1, Fig. 4, Fig. 5 and Table 5 with the same
+    networks. Start it twice to share the plan between two processes. Ctrl-C stops it, the same command continues. OUT/records
+    has all numbers without weights; `python -m reproduce answer` makes the tables from them.
+    """
+
+    data: tuple[str, ...]
+    """Training data: PatchSets, or folders of them."""
+    holdout: tuple[str, ...]
+    """Names of the sets to test on; their scenes are not trained on."""
+    validation: str
+    """Name of the set on which learning rates are chosen; the search does not train on its scene, the rows do."""
+    sequences: Path | None = None
+    """Folder of sequences in HPatches' layout, for Fig. 4 and Fig. 5; default: leave them out."""
+    reconstruction: Path | None = None
+    """Folder of sets of photos, for Table 5; default: leave it out."""
+    pairs: int = 300_000
+    """Training pairs per run."""
+    search_pairs: int = 30_000
+    """Training pairs per run of the search for learning rates."""
+    batch_size: int = 1024
+    """Matching pairs per batch; recipes with a smaller one of their own keep it with the preset native."""
+    seeds: int = 3
+    """Number of seeds of SDGMNet, HardNet+FRN, HyNet, SOSNet and CDFDesc with the preset sdgm. Other rows have one."""
+    only: tuple[str, ...] = tuple(name for name, method in METHODS.items() if method.recipe is not None)
+    """Rows to train."""
+    encoder: Literal["sdgmnet", "fast"] = "sdgmnet"
+    """Network of all rows of the preset sdgm. fast: an eighth of the operations, not the paper's."""
+    window: float | None = None
+    """Side of the training patches in sigmas, as in sdgmnet train; default: that of the narrowest set."""
+    scenes_per_batch: int | None = None
+    """Number of scenes in a batch, as in sdgmnet train; default: all."""
+    threads: int | None = 1
+    """CPU threads of each training; results depend on it in the last bits."""
+    checkpoint_pairs: int = 2000
+    """Number of test pairs, over all scenes, on which each checkpoint is evaluated; the last one is evaluated on all."""
+    plan: Flag = False
+    """Only print the runs, pairs and hours."""
+    finished: Flag = False
+    """Do not train; measure the runs that are finished."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerArguments(OutputArguments):
+    """One page from the records of `everything`: which claims of the paper show, with intervals, and all tables.
+
+    For example:
+
+        python -m reproduce answer reproduce/records/comparison -o docs/paper
+    """
+
+    records: Positional[Path]
+    """Folder of records."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class StagesArguments(OutputArguments):
     """Tables 2-4: the running statistics at five stages of training, next to those of the authors' logs.
 

@@ -30,7 +30,7 @@ from sdgmnet.training.checkpoint import checkpoints
 from sdgmnet.training.config import EPOCHS, PAPER_ITERATIONS, TrainConfig
 from sdgmnet.training.recipes import settings_of
 
-NOT_IN_DIGEST = ("data", "holdout", "checkpoint_every", "tensorboard")  # places, and what changes no bits
+NOT_IN_DIGEST = ("data", "holdout", "checkpoint_every", "tensorboard", "wandb")  # places, and what changes no bits
 
 
 def preset_of(method: str, presets: Presets) -> str:
