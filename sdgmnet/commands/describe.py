@@ -11,6 +11,7 @@ from sdgmnet.descriptors import accepted_forms, load_descriptor, require_form, w
 from sdgmnet.errors import InputError, resumable
 from sdgmnet.features.describe import LONGEST_SIDE, SMALLEST_SIDE, Descriptor
 from sdgmnet.features.images import find_images, find_photos, require_readable
+from sdgmnet.features.masks import MASKS_HELP, require_masks
 from sdgmnet.options import Flag, Option, Out, Positional, require_options
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import OnProgress, progress_bars
@@ -58,6 +59,7 @@ class DescribeArguments:
     """Do not apply EXIF orientation. hloc and COLMAP do not apply it either."""
     size: int = LONGEST_SIDE
     """Longest side in pixels; larger images are resized for detection. Keypoints are in pixels of the original image."""
+    masks: Annotated[Path | None, Option(help=MASKS_HELP, metavar="FOLDER")] = None
     keypoints_from: Path | None = None
     """File of keypoints to describe instead of detecting any: hloc h5; for one image npz or text
     (x y sigma [angle [response]])."""
@@ -67,6 +69,9 @@ class DescribeArguments:
     @property
     def chosen(self) -> str:
         return with_window(self.descriptor, self.window)
+
+    def find_images(self) -> dict[str, Path]:
+        return find_images(self.images, () if self.masks is None else (self.masks,))
 
     @property
     def has_patchset(self) -> bool:
@@ -96,8 +101,10 @@ def describe_all(arguments: DescribeArguments, world: "World", on_progress: OnPr
     from sdgmnet.features.collection import DescribeOptions, describe_images
 
     def inputs() -> tuple[dict[str, Path], Descriptor, DescribeOptions]:
-        options = DescribeOptions(arguments.keypoints, arguments.upright, arguments.as_stored, arguments.size)
-        return find_images(arguments.images), load_descriptor(arguments.chosen), options
+        options = DescribeOptions(
+            arguments.keypoints, arguments.upright, arguments.as_stored, arguments.size, arguments.masks
+        )
+        return arguments.find_images(), load_descriptor(arguments.chosen), options
 
     return describe_images(
         arguments.out,
@@ -137,7 +144,11 @@ def check_images(arguments: DescribeArguments) -> None:
         raise InputError(
             f"--keypoints-from {given} {'is a folder' if given.is_dir() else 'does not exist'}: give a file."
         )
-    require_readable(find_images(arguments.images).values())
+    if given is not None and arguments.masks is not None:
+        raise InputError("--masks is for detected keypoints: all keypoints of --keypoints-from are described.")
+    images = arguments.find_images()
+    require_readable(images.values())
+    require_masks(arguments.masks, images)
 
 
 def check_patchset(arguments: DescribeArguments) -> None:
@@ -150,9 +161,10 @@ def check_patchset(arguments: DescribeArguments) -> None:
         arguments.upright,
         arguments.as_stored,
         arguments.size,
+        arguments.masks,
         arguments.keypoints_from,
     )
-    if image_options != (None, False, False, LONGEST_SIDE, None):
+    if image_options != (None, False, False, LONGEST_SIDE, None, None):
         raise InputError(f"{folder} is a PatchSet: leave out the options for images, such as --keypoints or --size.")
     if out.suffix != ".npy":
         raise InputError(f"{out}: descriptors of a PatchSet are written to an npy file: -o {out.stem}.npy.")

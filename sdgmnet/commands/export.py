@@ -7,6 +7,7 @@ from typing import Literal
 from sdgmnet.errors import InputError
 from sdgmnet.options import Out, Positional
 from sdgmnet.pretrained import find_weights, require_weights
+from sdgmnet.registry import is_window
 from sdgmnet.report import progress_bars
 
 WITHOUT_WEIGHTS = {"sift": "SIFT", "rootsift": "RootSIFT"}
@@ -77,6 +78,8 @@ class WeightsArguments:
     """Output file (.safetensors), or folder for config.json and model.safetensors."""
     full: bool = False
     """Export in single precision (float32)."""
+    window: float | None = None
+    """Side of the patches that the exported weights describe, in sigmas of the keypoints; default: that of training."""
     note: str | None = None
     """Text for the model card, such as the training data or the licence."""
 
@@ -84,6 +87,8 @@ class WeightsArguments:
 def weights(arguments: WeightsArguments) -> None:
     require_exportable(arguments.weights)
     out = arguments.out
+    if arguments.window is not None and not is_window(arguments.window):
+        raise InputError(f"--window must be from 1 to 100 sigmas, not {arguments.window:g}.")
     if out.exists() and out.resolve() == find_weights(arguments.weights).resolve():
         raise InputError(f"{out} is the file to export: choose another -o.")
     if out.is_dir() and (out / "log.jsonl").exists():
@@ -96,6 +101,8 @@ def weights(arguments: WeightsArguments) -> None:
         with progress_bars() as on_progress:
             on_progress("comparing half and single precision", 0, 0)
             encoder = halved(encoder)
+    if arguments.window is not None:
+        encoder.window = arguments.window
     if arguments.note is not None:
         card = {**card, "note": arguments.note}
     if out.suffix == ".safetensors":
@@ -103,3 +110,86 @@ def weights(arguments: WeightsArguments) -> None:
     else:
         encoder.save_pretrained(out, card)
     print(f"Written to {out}.")
+
+
+@dataclass(frozen=True)
+class BundlerArguments:
+    """Export a sparse model to Bundler's format: cameras and points, and the list of images.
+
+    For example:
+
+        sdgmnet export bundler model/sparse/0 -o bundle.out
+
+    The list is written as bundle.list.txt. Image names are relative to model/images.
+    """
+
+    model: Positional[Path]
+    """Folder with a text model of COLMAP, such as sparse/0 of sdgmnet reconstruct."""
+    out: Out
+    """Output file (.out)."""
+
+
+def bundler(arguments: BundlerArguments) -> None:
+    if arguments.out.suffix.lower() != ".out":
+        raise InputError(f"{arguments.out}: the model is written to a file of Bundler: -o {arguments.out.stem}.out.")
+    from sdgmnet.sfm.bundler import write_bundler
+
+    write_bundler(arguments.model, arguments.out)
+    print(f"Written to {arguments.out} and {arguments.out.with_suffix('.list.txt')}.")
+
+
+@dataclass(frozen=True)
+class OpenMVGArguments:
+    """Export keypoints, descriptors and verified matches to OpenMVG's format.
+
+    For example:
+
+        sdgmnet export openmvg model -o matches
+
+    OpenMVG numbers images by their names: let it list model/images. Descriptors are written as uint8, as those of its SIFT.
+    """
+
+    workspace: Positional[Path]
+    """Folder of sdgmnet reconstruct."""
+    out: Out
+    """New folder for NAME.feat, NAME.desc, matches.f.txt and image_describer.json."""
+
+
+def openmvg(arguments: OpenMVGArguments) -> None:
+    from sdgmnet.sfm.openmvg import write_openmvg
+    from sdgmnet.sfm.workspace import Workspace
+
+    images, pairs = write_openmvg(Workspace(arguments.workspace), arguments.out)
+    print(f"Written to {arguments.out}: {images} images, {pairs} verified pairs.")
+
+
+@dataclass(frozen=True)
+class ImcArguments:
+    """Export features, and matches, to the h5 files of the Image Matching Challenge (image-matching-benchmark).
+
+    For example:
+
+        sdgmnet describe photos -o features.h5 --keypoints 2048 --as-stored
+        sdgmnet match photos -o matches.h5 --features features.h5 --pairs exhaustive
+        sdgmnet export imc features.h5 --matches matches.h5 -o submission/phototourism/scene
+
+    Keys are the names of images without extension. Matches have a key per pair, the later name first.
+    """
+
+    features: Positional[Path]
+    """h5 file from sdgmnet describe."""
+    out: Out
+    """New folder for keypoints.h5, descriptors.h5, scores.h5, scales.h5, angles.h5 and matches.h5."""
+    matches: Path | None = None
+    """h5 file from sdgmnet match; default: no matches.h5."""
+
+
+def imc(arguments: ImcArguments) -> None:
+    from sdgmnet.features.imc import write_imc
+
+    with progress_bars() as on_progress:
+        images, pairs, matched = write_imc(
+            arguments.features, arguments.out, arguments.matches, on_progress=on_progress
+        )
+    counted = f", {pairs} pairs, {matched} with matches" if arguments.matches is not None else ""
+    print(f"Written to {arguments.out}: {images} images{counted}.")

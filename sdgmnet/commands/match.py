@@ -12,6 +12,7 @@ from sdgmnet.descriptors import accepted_forms, load_descriptor, require_form, w
 from sdgmnet.errors import InputError, resumable
 from sdgmnet.features.describe import LONGEST_SIDE, SMALLEST_SIDE, StageTimer
 from sdgmnet.features.images import find_images, plain_name, read_color, require_readable
+from sdgmnet.features.masks import MASKS_HELP, require_masks
 from sdgmnet.features.match import MATCHER_HELP, RATIO, MatcherName, match
 from sdgmnet.features.pairs import (
     CHOICES,
@@ -89,6 +90,7 @@ class MatchArguments:
     """Do not apply EXIF orientation. hloc and COLMAP do not apply it either."""
     size: int | None = None
     """Longest side in pixels; larger images are resized for detection; default: 2400."""
+    masks: Annotated[Path | None, Option(help=MASKS_HELP, metavar="FOLDER")] = None
     pairs: Annotated[str | None, Option(help=f"For a folder. {PAIRS_HELP} {PAIRS_DEFAULT}", metavar="METHOD|FILE")] = (
         None
     )
@@ -147,6 +149,7 @@ def match_two(arguments: MatchArguments) -> None:
         )
     for path in arguments.images:
         require_readable([path])
+    require_masks(arguments.masks, [path.name for path in arguments.images])
     with progress_bars() as on_progress:
         result = draw_two(arguments, on_progress)
     if arguments.json:
@@ -169,13 +172,13 @@ def draw_two(arguments: MatchArguments, on_progress: OnProgress) -> dict[str, An
 
     options = MatchOptions(**match_options(arguments))
     size = LONGEST_SIDE if arguments.size is None else arguments.size
-    describing = DescribeOptions(arguments.keypoints, arguments.upright, arguments.as_stored, size)
+    describing = DescribeOptions(arguments.keypoints, arguments.upright, arguments.as_stored, size, arguments.masks)
     timer = StageTimer()
     with timer("loading the descriptor"):
         descriptor = load_descriptor(arguments.chosen)
     on_progress("loading the descriptor", 1, 1)
     first, second = (
-        describe_file(path, descriptor, describing, timer=timer)
+        describe_file(path, descriptor, describing, name=path.name, timer=timer)
         for path in track(arguments.images, "describing", on_progress)
     )
     for path, features in zip(arguments.images, (first, second), strict=True):
@@ -241,6 +244,7 @@ def match_folder(arguments: MatchArguments, images: dict[str, Path], pairs: list
         "upright": arguments.upright,
         "as_stored": arguments.as_stored,
         "size": arguments.size,
+        "masks": arguments.masks,
     }
     given = {name: value for name, value in given.items() if value not in (None, False)}
     if arguments.descriptor is not None or arguments.window is not None:
@@ -280,9 +284,10 @@ def match_folder(arguments: MatchArguments, images: dict[str, Path], pairs: list
 
 def read_inputs(arguments: MatchArguments) -> tuple[dict[str, Path], list[Pair] | None]:
     """The images to describe, and their pairs; None: by retrieval, after they are described."""
-    images = find_images(arguments.images)
+    images = find_images(arguments.images, () if arguments.masks is None else (arguments.masks,))
     if len(images) < 2:
         raise InputError(f"{arguments.images[0]} holds one image: matching needs two.")
+    require_masks(arguments.masks, images)
     method = choose_method(arguments.pairs, len(images))
     if method == "list":
         pairs = read_pairs(Path(str(arguments.pairs)), set(images))

@@ -9,6 +9,7 @@ from sdgmnet.data.patchset import require_photos
 from sdgmnet.descriptors import accepted_forms, require_form, with_window
 from sdgmnet.errors import InputError, resumable
 from sdgmnet.features.images import find_photos, plain_name, require_readable
+from sdgmnet.features.masks import MASKS_HELP, require_masks
 from sdgmnet.features.match import MATCHER_HELP, RATIO, MatcherName
 from sdgmnet.features.pairs import NEIGHBOURS_HELP, PAIRS_DEFAULT, PAIRS_HELP
 from sdgmnet.options import Flag, Option, Out, Positional, require_options
@@ -58,6 +59,7 @@ class ReconstructArguments:
     """Longest side in pixels; larger photos are resized for detection, which needs 235 bytes of memory per pixel."""
     upright: Flag = False
     """Set the angle of every keypoint to 0. Finds more matches if no photo is rotated; rotated photos are not matched."""
+    masks: Annotated[Path | None, Option(help=MASKS_HELP, metavar="FOLDER")] = None
     matcher: Annotated[MatcherName, Option(help=MATCHER_HELP)] = "nearest"
     mutual: bool = True
     """Keep only mutual nearest neighbours."""
@@ -91,13 +93,15 @@ def main(arguments: ReconstructArguments) -> int:
     require_photos(arguments.photos)
     require_apart(arguments.out, arguments.photos)
     require_own_folder(arguments.out)
-    names = tuple(find_photos(arguments.photos, without=(arguments.out,)))
+    own = (arguments.out,) if arguments.masks is None else (arguments.out, arguments.masks)
+    names = tuple(find_photos(arguments.photos, without=own))
     if not names:
         raise InputError(
             f"{arguments.photos} contains no photos (JPEG, PNG, TIFF, WebP, BMP), nor do its sub-folders: give another folder."
         )
     need = f"{arguments.photos}: a model needs at least {MIN_PHOTOS} overlapping photos"
     require_readable((arguments.photos / name for name in names), MIN_PHOTOS, need)
+    require_masks(arguments.masks, map(plain_name, names))
     descriptor = with_window(arguments.descriptor, arguments.window)
     require_form(descriptor)
     pairs = select_pairs(arguments.pairs, arguments.neighbours, names)
@@ -132,6 +136,7 @@ def reconstruct_photos(
         contrast=arguments.contrast,
         size=arguments.size,
         upright=arguments.upright,
+        masks=arguments.masks,
     )
     with only_worker(workspace.records), progress_bars() as on_progress:
         models = reconstruct(workspace, photos, source, pairs, options, on_progress)

@@ -28,8 +28,9 @@ from sdgmnet.features.h5 import features_to_arrays, matches_to_arrays, names_in,
 from sdgmnet.features.h5_store import PartWriter, note_text, open_store, options_in, read_note, read_stamp, write_part
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoint_files import holds_many, read_keypoints, require_inside
+from sdgmnet.features.masks import read_mask
 from sdgmnet.features.match import RATIO, MatcherName, Matches, match, require_matcher
-from sdgmnet.features.pairs import Pair
+from sdgmnet.features.pairs import Pair, in_blocks
 from sdgmnet.features.verify import Model, verify
 from sdgmnet.report import OnProgress, no_progress, print_aside, track
 from sdgmnet.storage import changes_in_words, digest
@@ -46,6 +47,7 @@ class DescribeOptions:
     upright: bool = False  # every angle 0, one keypoint per location
     as_stored: bool = False  # EXIF orientation is not applied
     size: int = LONGEST_SIDE  # longest side while an image is described
+    masks: Path | None = None  # folder, see features/masks.py
 
     def __post_init__(self) -> None:
         require_limits(self.limit, self.size)
@@ -143,7 +145,7 @@ def describe_file(
     name: str = "",
     timer: StageTimer | None = None,
 ) -> Features:
-    """Features of an image; with a file of keypoints, of those it has for the image of this name."""
+    """Features of an image; with a file of keypoints, of those it has for the image of this name, which its mask has too."""
     timer = timer or StageTimer()
     with timer("reading"):
         gray = read_gray(path, exif_orientation=not options.as_stored)
@@ -151,8 +153,11 @@ def describe_file(
         if keypoints is not None:
             given = read_keypoints(keypoints, name)
             require_inside(given, keypoints, path, (gray.shape[1], gray.shape[0]))
+        mask = None if options.masks is None else read_mask(options.masks, name, (gray.shape[1], gray.shape[0]))
     limit, upright, size = options.limit, options.upright, options.size
-    return describe_image(gray, given, descriptor=descriptor, limit=limit, upright=upright, size=size, timer=timer)
+    return describe_image(
+        gray, given, descriptor=descriptor, limit=limit, upright=upright, size=size, mask=mask, timer=timer
+    )
 
 
 def without_keypoints(path: Path) -> str:
@@ -161,7 +166,13 @@ def without_keypoints(path: Path) -> str:
 
 def features_note(descriptor: Descriptor, options: DescribeOptions) -> dict[str, Any]:
     """What must be the same for all features in a file."""
-    return {"descriptor": descriptor.fingerprint or descriptor.label, **asdict(options)}
+    return {"descriptor": descriptor.fingerprint or descriptor.label, **recorded(asdict(options))}
+
+
+def recorded(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as they are kept in a file: of the folder of masks the name, and nothing if there is none."""
+    kept = {key: value for key, value in options.items() if key != "masks"}
+    return kept if options.get("masks") is None else {**kept, "masks": options["masks"].resolve().name}
 
 
 def _keypoints_note(out: Path, images: Images, keypoints: Path | None) -> dict[str, str]:
@@ -222,15 +233,15 @@ def _missing_features(
         option = next(iter(given)).replace("_", "-")
         raise InputError(f"{path} was not written by sdgmnet: leave out --{option}, which does not apply to it.")
     made = note or {}
-    if changes := changes_in_words(options_in({key: made.get(key) for key in given}), options_in(given)):
+    if changes := changes_in_words(options_in({key: made.get(key) for key in given}), options_in(recorded(given))):
         raise InputError(f"{path} was made with {changes}: give the same options, or another --features.")
     present = set(names_in(path)) & set(images)
     missing = sorted(set(images) - present)
     if missing:
-        options = replace(options, **{key: made[key] for key in asdict(options) if key in made})
+        options = replace(options, **{key: made[key] for key in asdict(options) if key in made and key != "masks"})
         if made == features_note(descriptor, options):
             return present, options
-        for name in missing:  # of another program, or made by weights or keypoints that are not given
+        for name in missing:  # of another program, or made by weights, keypoints or masks that are not given
             on_skipped(f"{path} lacks {name}. Skipped.")
     return present, None
 
@@ -261,7 +272,7 @@ def match_pairs(
         matched = world.broadcast(set() if overwrite or store is None else store.names)
         todo = [pair for pair in pairs if not any(pair_name(*one) in matched for one in (pair, pair[::-1]))]
         parts = PartWriter(out, note, MATCH_PAUSE) if store is None else store
-        for pair in track(todo[world.rank :: world.size], "matching", on_progress):
+        for pair in track(in_blocks(todo, CACHED_FEATURES)[world.rank :: world.size], "matching", on_progress):
             first, second = read(pair[0]), read(pair[1])
             matches = match(first, second, mutual=options.mutual, ratio=options.ratio, matcher=options.matcher)
             inlier = verify(first, second, matches, options.verify, options.tolerance).inlier

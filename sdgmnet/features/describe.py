@@ -27,6 +27,8 @@ LONGEST_SIDE = 2400  # pixels; the detector needs 235 bytes per pixel, a gigabyt
 
 SMALLEST_SIDE = 16  # that an image can be resized to
 
+ROUNDING = 1e-6  # by which a float image may leave [0, 1], as resized ones do
+
 DescribeFn = Callable[[np.ndarray], np.ndarray]
 
 
@@ -77,9 +79,13 @@ def describe_image(
     limit: int | None = None,
     upright: bool = False,
     size: int | None = LONGEST_SIDE,
+    mask: np.ndarray | None = None,
     timer: StageTimer | None = None,
 ) -> Features:
-    """As `sdgmnet.describe`, with a loaded descriptor. A timer gets the seconds of each stage."""
+    """As `sdgmnet.describe`, with a loaded descriptor. A timer gets the seconds of each stage.
+
+    mask: (H, W) uint8; no keypoints are detected where it is 0.
+    """
     require_limits(limit, size)
     timed = StageTimer() if timer is None else timer
     with timed("reading"):
@@ -88,7 +94,10 @@ def describe_image(
         gray = shrink(gray, size)
         resized = gray.shape[1], gray.shape[0]
     with timed("finding keypoints"):
-        keypoints = detect(gray, limit, upright=upright) if keypoints is None else rescale(keypoints, original, resized)
+        if keypoints is None:
+            keypoints = detect(gray, limit, upright=upright, mask=resize_mask(mask, resized))
+        else:
+            keypoints = rescale(keypoints, original, resized)
     described = describe_keypoints(gray, keypoints, descriptor, upright=upright, timer=timed)
     return Features(rescale(described.keypoints, resized, original), described.descriptors, original)
 
@@ -107,11 +116,16 @@ def find_keypoints(
     upright: bool = False,
     size: int | None = LONGEST_SIDE,
     contrast: float = CONTRAST,
+    mask: np.ndarray | None = None,
 ) -> Keypoints:
-    """DoG keypoints of a gray image (H, W) uint8 in its own pixels; detection runs at a longest side of at most `size`."""
+    """DoG keypoints of a gray image (H, W) uint8 in its own pixels; detection runs at a longest side of at most `size`.
+
+    mask: (H, W) uint8; no keypoints are detected where it is 0.
+    """
     smaller = shrink(gray, size)
-    found = detect(smaller, limit, upright=upright, contrast=contrast)
-    return rescale(found, (smaller.shape[1], smaller.shape[0]), (gray.shape[1], gray.shape[0]))
+    resized = smaller.shape[1], smaller.shape[0]
+    found = detect(smaller, limit, upright=upright, contrast=contrast, mask=resize_mask(mask, resized))
+    return rescale(found, resized, (gray.shape[1], gray.shape[0]))
 
 
 def describe_keypoints(
@@ -144,6 +158,13 @@ def shrink(gray: np.ndarray, size: int | None) -> np.ndarray:
         return gray
     width, height = (max(1, round(side * size / longest)) for side in (gray.shape[1], gray.shape[0]))
     return cv2.resize(gray, (width, height), interpolation=cv2.INTER_AREA)
+
+
+def resize_mask(mask: np.ndarray | None, size: tuple[int, int]) -> np.ndarray | None:
+    """The mask at a size (width, height), by nearest neighbour."""
+    if mask is None or (mask.shape[1], mask.shape[0]) == size:
+        return mask
+    return cv2.resize(mask, size, interpolation=cv2.INTER_NEAREST)
 
 
 def rescale(keypoints: Keypoints, old: tuple[int, int], new: tuple[int, int]) -> Keypoints:
@@ -181,7 +202,7 @@ def as_uint8(array: np.ndarray) -> np.ndarray:
         return upper_eight_bits(array)
     if array.dtype.kind != "f":
         raise InputError(f"an image must be uint8, uint16 or float, not {array.dtype}.")
-    if not (array.min() >= 0 and array.max() <= 1):
+    if not (array.min() >= -ROUNDING and array.max() <= 1 + ROUNDING):
         raise InputError("a float image must be finite and in [0, 1]; give 0..255 as uint8.")
     return np.rint(array * 255).astype(np.uint8)
 

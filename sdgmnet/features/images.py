@@ -46,14 +46,17 @@ def find_photos(folder: Path, without: Iterable[Path] = ()) -> list[str]:
     return sorted(found)
 
 
-def find_images(places: Sequence[Path]) -> dict[str, Path]:
-    """Name -> file of images and of the images in folders. Below a folder, names are paths relative to it."""
+def find_images(places: Sequence[Path], without: Iterable[Path] = ()) -> dict[str, Path]:
+    """Name -> file of images and of the images in folders. Below a folder, names are paths relative to it.
+
+    without: folders that are not entered.
+    """
     if not places:
         raise InputError("give images, or a folder of images.")
     found: dict[str, Path] = {}
     for place in places:
         if place.is_dir():
-            below = {plain_name(name): place / name for name in find_photos(place)}
+            below = {plain_name(name): place / name for name in find_photos(place, tuple(without))}
             if not below:
                 raise InputError(
                     f"{place} contains no images (JPEG, PNG, TIFF, WebP, BMP, PPM, PGM): give a folder that does."

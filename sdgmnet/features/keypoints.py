@@ -36,13 +36,19 @@ def opencv_sift(contrast: float = CONTRAST) -> cv2.SIFT:
 
 
 def detect(
-    image: np.ndarray, limit: int | None = None, *, upright: bool = False, contrast: float = CONTRAST
+    image: np.ndarray,
+    limit: int | None = None,
+    *,
+    upright: bool = False,
+    contrast: float = CONTRAST,
+    mask: np.ndarray | None = None,
 ) -> Keypoints:
     """DoG keypoints of a gray image (H, W) uint8, strongest first, at most `limit`.
 
     contrast: OpenCV's contrastThreshold; COLMAP's default corresponds to 0.02, which finds several times as many.
     A location with several dominant orientations gives several keypoints, as in OpenCV; with `upright` every angle is 0, and a
-    location gives one. The order depends on the image alone: OpenCV's own order depends on its threads.
+    location gives one. With a mask (H, W), keypoints are kept on pixels where it is not 0. The order depends on the image
+    alone: OpenCV's own order depends on its threads.
     """
     found = opencv_sift(contrast).detect(image, None)
     listed = [(*k.pt, k.size / 2, np.deg2rad(k.angle), k.response) for k in found]
@@ -51,8 +57,17 @@ def detect(
     if upright:  # duplicates would be each other's second nearest neighbour, and fail every ratio test
         rows[:, 3] = 0
         rows = rows[np.sort(np.unique(rows[:, :3], axis=0, return_index=True)[1])]
+    if mask is not None:
+        rows = rows[on_mask(rows[:, :2], mask)]
     rows = rows[:limit]
     return Keypoints(rows[:, :2], rows[:, 2], rows[:, 3], rows[:, 4])
+
+
+def on_mask(xy: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """(N,) bool: which locations (N, 2) are on pixels of the mask (H, W) that are not 0."""
+    column, row = np.floor(xy + 0.5).astype(int).T
+    kept: np.ndarray = mask[row.clip(0, len(mask) - 1), column.clip(0, mask.shape[1] - 1)] != 0
+    return kept
 
 
 def to_opencv(keypoints: Keypoints, highest_octave: int = 20) -> list[cv2.KeyPoint]:

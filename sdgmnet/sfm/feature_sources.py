@@ -16,6 +16,7 @@ from sdgmnet.features.h5 import features_to_arrays, read_features
 from sdgmnet.features.h5_store import open_store
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints
+from sdgmnet.features.masks import mask_digests, read_mask
 from sdgmnet.features.match import RATIO, MatcherName, match
 from sdgmnet.report import OnProgress
 from sdgmnet.sfm import colmap_steps, photo_import
@@ -156,7 +157,13 @@ class DescribedPhotos:
 
 
 def descriptor_source(
-    descriptor: str, keypoints: int, *, contrast: float, size: int, upright: bool = False
+    descriptor: str,
+    keypoints: int,
+    *,
+    contrast: float,
+    size: int,
+    upright: bool = False,
+    masks: Path | None = None,
 ) -> DescribedPhotos:
     """DoG keypoints described by a descriptor given by its name or path.
 
@@ -165,15 +172,18 @@ def descriptor_source(
         contrast: the minimum contrast of a keypoint, in OpenCV's units.
         size: of the longest side; larger photos are reduced before detection.
         upright: keypoints have no angle.
+        masks: folder of masks by the names of the original photos (features/masks.py).
     """
     loaded = load_descriptor(descriptor)
 
     def describe_photo(name: str, path: Path) -> Features:
         gray = read_gray(path, exif_orientation=False)
-        found = find_keypoints(gray, keypoints, upright=upright, size=size, contrast=contrast)
+        mask = None if masks is None else read_mask(masks, name, (gray.shape[1], gray.shape[0]))
+        found = find_keypoints(gray, keypoints, upright=upright, size=size, contrast=contrast, mask=mask)
         return describe(gray, found, descriptor=loaded, upright=upright, size=size)
 
-    settings = {"keypoints": keypoints, "contrast": contrast, "size": size, "upright": upright}
+    settings: dict[str, Any] = {"keypoints": keypoints, "contrast": contrast, "size": size, "upright": upright}
+    settings |= {} if masks is None else {"masks": mask_digests(masks)}
     return DescribedPhotos(describe_photo, {"descriptor": descriptor_fingerprint(descriptor), **settings})
 
 

@@ -1,5 +1,7 @@
 import json
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import cv2
@@ -7,8 +9,9 @@ import numpy as np
 import pytest
 
 from sdgmnet.features.images import find_photos
+from sdgmnet.sfm.colmap_steps import create_database
 from sdgmnet.sfm.photo_import import copied_name, import_photos
-from tests.sfm.planes import photograph, views_around, with_orientation, write_photos
+from tests.sfm.planes import photograph, views_around, with_focal_length, with_orientation, write_photos
 
 pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install 'sdgmnet[sfm]'")
 
@@ -33,6 +36,29 @@ def test_what_is_upright_and_small_enough_is_copied_as_it_is(tmp_path: Path) -> 
     paths = write_photos(tmp_path / "photos", count=1)
     import_photos(str(tmp_path / "photos"), ["00.png"], str(tmp_path / "work"), 480)
     assert (tmp_path / "work/00.png").read_bytes() == paths[0].read_bytes()
+
+
+def test_the_focal_length_of_exif_is_that_of_the_camera(tmp_path: Path) -> None:
+    """Also of a resized copy, which is written without EXIF. A photo without it gets COLMAP's guess."""
+    image = photograph(views_around(1, 640, 480)[0])
+    jpeg = cv2.imencode(".jpg", image)[1].tobytes()
+    (tmp_path / "photos").mkdir()
+    for name, content in (
+        ("a.jpg", with_focal_length(jpeg, 28)),
+        ("b.jpg", with_focal_length(jpeg, 28)),
+        ("c.jpg", jpeg),
+    ):
+        (tmp_path / "photos" / name).write_bytes(content)
+    work, database = tmp_path / "work", tmp_path / "database.db"
+    imported = import_photos(str(tmp_path / "photos"), ["a.jpg", "b.jpg", "c.jpg"], str(work), 320)
+    share = imported["photos"][0]["focal"]
+    assert share == pytest.approx(28 / 36, rel=0.05)  # of 36 mm, the longer side of the film
+    assert [photo["focal"] for photo in imported["photos"]] == [share, share, None]
+    create_database(str(database), str(work), imported["photos"], "auto")
+    with closing(sqlite3.connect(database)) as opened:
+        rows = opened.execute("SELECT params, prior_focal_length FROM cameras ORDER BY camera_id").fetchall()
+    focal = [(np.frombuffer(params)[0], bool(prior)) for params, prior in rows]
+    assert focal == [(pytest.approx(320 * share), True), (pytest.approx(320 * 1.2), False)]
 
 
 def test_names_without_white_space_stay_apart() -> None:
