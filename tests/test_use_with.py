@@ -22,6 +22,7 @@ from tests.sfm.planes import write_photos
 
 PAGE = Path(__file__).parent.parent / "docs" / "guides" / "use_with.md"
 NEEDS = {
+    "scikit-image": "skimage",
     "An extractor in hloc": "hloc",
     "vismatch": "vismatch",
     "deep-image-matching": "deep_image_matching",
@@ -92,9 +93,16 @@ def check(title: str, left: list[dict[str, Any]]) -> None:
             assert len(left[1]["keypoints"]) == len(left[1]["descriptors"]) > 100
         case "kornia":
             assert closeness(left[0]["descriptors"][0].numpy(), describe("a.jpg", left[0]["keypoints"])) > 0.98
+            assert left[1]["descriptors"].shape == (1, 300, 128) and plausible(
+                left[1]["found"]["keypoints0"].numpy(), left[1]["found"]["keypoints1"].numpy()
+            )
+        case "scikit-image":
+            assert left[0]["inlier"].sum() > 30 and plausible(left[0]["xy_a"], left[0]["xy_b"])
         case "hloc":
             assert left[1]["name"] == "00.png" and Path("matches.h5").exists()
             assert left[2].get("output", b"True\n") == b"True\n"
+        case "Image Matching Challenge":
+            assert plausible(left[1]["xy_a"], left[1]["xy_b"])
         case "An extractor in hloc":
             assert left[0]["features"].name == "feats-sdgmnet-n4096-r1600.h5" and names_in(left[0]["features"])
         case "vismatch":
@@ -125,3 +133,9 @@ def closeness(descriptors: np.ndarray, features: Features) -> float:
     """The median cosine."""
     assert descriptors.shape == features.descriptors.shape
     return float(np.median((descriptors * features.descriptors).sum(axis=1)))
+
+
+def plausible(xy_a: np.ndarray, xy_b: np.ndarray) -> bool:
+    """Whether matched points of a.jpg and b.jpg agree on a fundamental matrix."""
+    _, inlier = cv2.findFundamentalMat(xy_a, xy_b, cv2.USAC_MAGSAC, 1.5)
+    return len(xy_a) > 30 and inlier.mean() > 0.8

@@ -1,4 +1,4 @@
-"""Keypoints <-> kornia's local affine frames (LAFs).
+"""Keypoints <-> kornia's local affine frames (LAFs), and a kornia `LocalFeature` with our descriptor.
 
 kornia's angles are counter-clockwise, and the scale of a LAF is half the side of the patch. Both have pixel centres at
 integers. With these LAFs, kornia computes our descriptors:
@@ -7,14 +7,21 @@ integers. With these LAFs, kornia computes our descriptors:
     kornia.feature.LAFDescriptor(encoder, patch_size=32)(image, to_lafs(keypoints, encoder.window))
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from sdgmnet.encoders import Encoder, SDGMNet
 from sdgmnet.errors import InputError
+from sdgmnet.features.describe import require_limits
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.patches import local_frames
 from sdgmnet.registry import WINDOW
+
+if TYPE_CHECKING:
+    from kornia.feature import LocalFeature
 
 
 def to_lafs(keypoints: Keypoints, window: float = WINDOW) -> Tensor:
@@ -37,3 +44,37 @@ def from_lafs(lafs: Tensor, response: Tensor | None = None, window: float = WIND
     if len(strength) != len(frames):
         raise InputError(f"{len(frames)} LAFs have {len(strength)} responses: give one per LAF.")
     return Keypoints(frames[:, :, 2].copy(), np.sqrt(area) * 2 / window, angle, strength)
+
+
+def local_feature(
+    encoder: Encoder | None = None,
+    detector: nn.Module | None = None,
+    *,
+    limit: int = 2000,
+    upright: bool = False,
+    scaling: float | None = None,
+) -> "LocalFeature":
+    """A detector of kornia's and our descriptor as a `kornia.feature.LocalFeature`: images (B, 1, H, W) in [0, 1] ->
+    LAFs (B, N, 2, 3), responses (B, N) and descriptors (B, N, 128).
+
+    Args:
+        encoder: default: the shipped weights.
+        detector: a module that returns LAFs and responses; default: the DoG detector of `SIFTFeatureScaleSpace`.
+        limit: number of keypoints of the default detector. kornia fills up missing ones with zero LAFs: see `laf_is_filled`.
+        upright: the default detector's LAFs are not oriented.
+        scaling: multiplier of the detector's LAFs; default: for a `ScaleSpaceDetector`, whose LAFs are multiples of sigma,
+            what gives patches of the encoder's window, else 1.
+    """
+    from kornia.feature import LAFDescriptor, LocalFeature, ScaleSpaceDetector, SIFTFeatureScaleSpace
+
+    require_limits(limit, None)
+    encoder = SDGMNet.from_pretrained() if encoder is None else encoder
+    if detector is None:
+        detector = SIFTFeatureScaleSpace(limit, upright=upright).detector
+    elif upright:
+        raise InputError("upright is for the default detector: give a detector without an orientation module instead.")
+    if scaling is None:
+        scaling = encoder.window / (2 * detector.mr_size) if isinstance(detector, ScaleSpaceDetector) else 1.0
+    if not 0 < scaling < float("inf"):
+        raise InputError(f"scaling must be positive, not {scaling}.")
+    return LocalFeature(detector, LAFDescriptor(encoder, encoder.patch_size), scaling)

@@ -48,13 +48,9 @@ class OpenCVFeatures:
     def detect(self, image: np.ndarray, mask: np.ndarray | None = None) -> CvKeypoints:
         """Keypoints, strongest first; with a mask (H, W) uint8, those on pixels where it is not 0."""
         gray = gray_of_bgr(image)
-        found = detect(gray, upright=self.upright)
-        if mask is not None:
-            if mask.shape != gray.shape or mask.dtype != np.uint8:
-                raise InputError(f"the mask must be uint8 {gray.shape}, as the image, not {mask.dtype} {mask.shape}.")
-            column, row = np.floor(found.xy + 0.5).astype(int).T
-            found = found.select(mask[row.clip(0, len(mask) - 1), column.clip(0, mask.shape[1] - 1)] != 0)
-        return tuple(to_opencv(found.select(np.arange(len(found.xy))[: self.limit])))
+        if mask is not None and (mask.shape != gray.shape or mask.dtype != np.uint8):
+            raise InputError(f"the mask must be uint8 {gray.shape}, as the image, not {mask.dtype} {mask.shape}.")
+        return tuple(to_opencv(detect(gray, self.limit, upright=self.upright, mask=mask)))
 
     def compute(
         self, image: np.ndarray, keypoints: Sequence[cv2.KeyPoint], descriptors: object = None

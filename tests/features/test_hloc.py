@@ -1,4 +1,5 @@
-"""The extractor in hloc itself, which is not on PyPI (PYTHONPATH=CLONE_OF_HLOC), and in a stand-in for its base class."""
+"""The extractor in hloc itself, which is not on PyPI: PYTHONPATH=CLONE_OF_HLOC. Without a clone those tests are skipped, and
+only a minimal base class with hloc's interface is used, which shows the arrays but not that hloc accepts them."""
 
 import sys
 from importlib.util import find_spec
@@ -20,8 +21,8 @@ from tests.features.samples import noise_image, write_image
 needs_hloc = pytest.mark.skipif(find_spec("hloc") is None, reason="hloc is not installed: set PYTHONPATH=CLONE_OF_HLOC")
 
 
-class StandIn(torch.nn.Module):
-    """hloc's BaseModel, as its documentation describes it: a subclass has `_init(conf)` and `_forward(data)`."""
+class MinimalBaseModel(torch.nn.Module):
+    """The interface of hloc 1.5's BaseModel: a subclass has `_init(conf)` and `_forward(data)`. Not hloc's code."""
 
     default_conf: dict[str, Any]
 
@@ -34,20 +35,20 @@ class StandIn(torch.nn.Module):
         return self._forward(data)
 
 
-def stand_in(name: str, **members: Any) -> ModuleType:
+def fake_module(name: str, **members: Any) -> ModuleType:
     module = ModuleType(name)
     module.__dict__.update(members)
     return module
 
 
-def test_the_registered_class_returns_the_arrays_of_hloc(monkeypatch: pytest.MonkeyPatch) -> None:
-    features = stand_in("hloc.extract_features", confs={})
+def test_without_hloc_the_registered_class_returns_its_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = fake_module("hloc.extract_features", confs={})
     modules = {
-        "hloc": stand_in("hloc", extract_features=features),
+        "hloc": fake_module("hloc", extract_features=features),
         "hloc.extract_features": features,
-        "hloc.utils": stand_in("hloc.utils"),
-        "hloc.utils.base_model": stand_in("hloc.utils.base_model", BaseModel=StandIn),
-        MODULE: stand_in(MODULE),
+        "hloc.utils": fake_module("hloc.utils"),
+        "hloc.utils.base_model": fake_module("hloc.utils.base_model", BaseModel=MinimalBaseModel),
+        MODULE: fake_module(MODULE),
     }
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)

@@ -10,7 +10,7 @@ from sdgmnet.encoders import SDGMNet
 from sdgmnet.engine import describe_patches
 from sdgmnet.errors import InputError
 from sdgmnet.features.keypoints import Keypoints, detect
-from sdgmnet.features.kornia import from_lafs, to_lafs
+from sdgmnet.features.kornia import from_lafs, local_feature, to_lafs
 from sdgmnet.features.patches import inside
 from tests.features.samples import noise_image
 
@@ -71,3 +71,46 @@ def test_kornia_gives_our_descriptors(encoder: SDGMNet, keypoints: Keypoints) ->
 def test_bad_lafs_are_refused(lafs: tuple[int, ...], response: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="LAF"):
         from_lafs(torch.zeros(lafs), torch.zeros(response))
+
+
+def test_local_feature_gives_our_descriptors_of_its_keypoints(encoder: SDGMNet) -> None:
+    """The LAFs that kornia returns are windows of the encoder around kornia's keypoints."""
+    encoder.window = 20.0
+    feature = local_feature(encoder, limit=150)
+    assert isinstance(feature, KF.LocalFeature) and feature.scaling_coef == pytest.approx(20 / 12)
+    with torch.inference_mode():
+        lafs, responses, descriptors = feature(TENSOR)
+        plain, _ = feature.detector(TENSOR)
+    assert lafs.shape == (1, 150, 2, 3) and responses.shape == (1, 150) and descriptors.shape == (1, 150, 128)
+    filled = KF.laf_is_filled(lafs)[0]
+    assert filled.sum() > 100
+    found = from_lafs(lafs[:, filled], responses[:, filled], encoder.window)
+    np.testing.assert_allclose(found.sigma, from_lafs(plain[:, filled], window=12).sigma, rtol=1e-5)
+    within = inside(found, 320, 300)
+    ours = describe(IMAGE, found.select(within), descriptor=encoder).descriptors
+    theirs = descriptors[0, filled].numpy()[within]
+    assert np.median((ours * theirs).sum(axis=1)) > 0.99
+    assert (np.argmax(theirs @ ours.T, axis=1) == np.arange(len(ours))).mean() > 0.99
+    encoder.window = 12.0
+
+
+def test_local_feature_matches_a_rotated_image() -> None:
+    matcher = KF.LocalFeatureMatcher(local_feature(limit=300), KF.DescriptorMatcher("smnn", 0.95))
+    with torch.inference_mode():
+        found = matcher({"image0": TENSOR, "image1": torch.rot90(TENSOR, 1, (2, 3))})
+    x, y = found["keypoints0"].T
+    wanted = torch.stack([y, TENSOR.shape[3] - 1 - x], dim=1)  # a quarter turn counter-clockwise
+    assert len(x) > 100 and ((found["keypoints1"] - wanted).norm(dim=1) < 2).float().mean() > 0.95
+
+
+def test_local_feature_with_another_detector(encoder: SDGMNet) -> None:
+    detector = KF.ScaleSpaceDetector(40, mr_size=3.0)
+    assert local_feature(encoder, detector).scaling_coef == pytest.approx(encoder.window / 6)
+    several = KF.MultiResolutionDetector(KF.CornerGFTT(), 40)
+    feature = local_feature(encoder, several)
+    assert feature.scaling_coef == 1 and local_feature(encoder, several, scaling=0.5).scaling_coef == 0.5
+    with torch.inference_mode():
+        assert feature(TENSOR)[2].shape == (1, 40, 128)
+    for wrong in ({"scaling": 0.0}, {"limit": 0}, {"upright": True}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            local_feature(encoder, detector, **wrong)
