@@ -49,6 +49,13 @@ def sequential_pairs(count: int, neighbours: int) -> list[tuple[int, int]]:
     return sorted((first, first + step) for step in steps for first in range(count - step))
 
 
+def in_blocks(pairs: Sequence[Pair], images: int) -> list[Pair]:
+    """The pairs, ordered by blocks of images: with that many images in memory, an image is read once per pair of blocks."""
+    names = dict.fromkeys(name for pair in pairs for name in pair)
+    block = {name: number // max(images // 2, 1) for number, name in enumerate(names)}
+    return sorted(pairs, key=lambda pair: (block[pair[0]], block[pair[1]]))
+
+
 def read_pairs(path: Path, known: set[str]) -> list[Pair]:
     """Pairs of known image names. A pair that occurs again, either way round, is taken once."""
     try:

@@ -80,6 +80,15 @@ def with_orientation(jpeg: bytes, orientation: int) -> bytes:
     return jpeg[:2] + b"\xff\xe1" + (len(block) + 2).to_bytes(2, "big") + block + jpeg[2:]
 
 
+def with_focal_length(jpeg: bytes, millimetres: int) -> bytes:
+    """A JPEG with an EXIF block of the focal length on 35 mm film."""
+    pointer = b"\x69\x87\x04\x00\x01\x00\x00\x00" + (26).to_bytes(4, "little")
+    entry = b"\x05\xa4\x03\x00\x01\x00\x00\x00" + millimetres.to_bytes(2, "little") + b"\x00\x00"
+    first, second = (b"\x01\x00" + one + b"\x00\x00\x00\x00" for one in (pointer, entry))
+    block = b"Exif\x00\x00" + b"II*\x00\x08\x00\x00\x00" + first + second
+    return jpeg[:2] + b"\xff\xe1" + (len(block) + 2).to_bytes(2, "big") + block + jpeg[2:]
+
+
 def write_odd_photos(folder: Path, count: int, odd_name: bool = False) -> Path:
     """A photo rotated by EXIF with a space in its name, one of two thirds of the size, one truncated; one with a name that is
     not UTF-8, where the file system allows it."""

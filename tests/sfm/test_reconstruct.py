@@ -20,6 +20,7 @@ import pytest
 from sdgmnet.cli import main
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.errors import InputError
+from sdgmnet.features.h5 import read_features
 from sdgmnet.sfm import colmap, colmap_steps, feature_sources, plausibility
 from sdgmnet.sfm import reconstruct as driver
 from sdgmnet.sfm.attempts import ATTEMPTS, Attempt, Mapper, distinct_attempts
@@ -327,6 +328,67 @@ def test_every_model_of_a_mixed_collection_is_kept(tmp_path: Path, capsys: pytes
         assert len(found.points.number) == one["points"]
     page = (out / "cloud.html").read_text()
     assert "photos, model 1 of 2: 5 of 10 photos" in page and "photos, model 2 of 2: 4 of 10 photos" in page
+
+
+def test_bundler_reads_the_model(workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its definition: P = R X + t, p = -P / P.z, p' = f (1 + k1 |p|^2 + k2 |p|^4) p, from the centre of the image, y up."""
+    assert main(["export", "bundler", str(workspace / "sparse/0"), "-o", str(tmp_path / "bundle.out")]) == 0
+    head, *lines = (tmp_path / "bundle.out").read_text().splitlines()
+    numbers = iter(np.array(" ".join(lines).split(), dtype=float).tolist())
+    count, total = int(next(numbers)), int(next(numbers))
+    assert head == "# Bundle file v0.3" and count == COUNT and total == figures(workspace)["points"]
+    cameras = [np.array([next(numbers) for _ in range(15)]) for _ in range(count)]
+    errors = []
+    for _ in range(total):
+        point, _ = ([next(numbers) for _ in range(3)] for _ in range(2))
+        for _ in range(int(next(numbers))):
+            camera, _, x, y = (next(numbers) for _ in range(4))
+            (focal, k1, k2), turn, shift = np.split(cameras[int(camera)], [3, 12])
+            seen = turn.reshape(3, 3) @ point + shift
+            assert seen[2] < 0  # in front of the camera
+            p = -seen[:2] / seen[2]
+            square = p @ p
+            errors.append(np.linalg.norm(focal * (1 + k1 * square + k2 * square**2) * p - [x, y]))
+    assert next(numbers, None) is None and len(errors) == figures(workspace)["observations"]
+    assert np.mean(errors) == pytest.approx(figures(workspace)["reprojection_error"], rel=0.01)
+    listed = [line.split() for line in (tmp_path / "bundle.list.txt").read_text().splitlines()]
+    assert [name for name, *_ in listed] == ["00.png", "01.png", "02_turned.jpg", "03.png", "04.png"]
+    assert [float(focal) for *_, focal in listed] == [camera[0] for camera in cameras]
+    assert main(["export", "bundler", str(tmp_path), "-o", str(tmp_path / "b.out")]) == 2
+    assert "cameras.txt does not exist" in capsys.readouterr().err and not (tmp_path / "b.out").exists()
+
+
+def test_openmvg_reads_features_and_matches(
+    workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Text of x, y, scale, orientation; a uint64 and 128 bytes per keypoint; numbers of two images, of matches, and those."""
+    out = tmp_path / "matches"
+    assert main(["export", "openmvg", str(workspace), "-o", str(out)]) == 0
+    names = ["00.png", "01.png", "02_turned.jpg", "03.png", "04.png"]
+    for name in names:
+        expected = read_features(workspace / "features.h5", name)
+        x, y, scale, angle = np.loadtxt(out / f"{Path(name).stem}.feat").T
+        np.testing.assert_allclose(np.column_stack([x, y]), expected.keypoints.xy, atol=1e-3)
+        np.testing.assert_allclose(scale, expected.keypoints.sigma, rtol=1e-4)
+        np.testing.assert_allclose(angle, expected.keypoints.angle, atol=1e-4)
+        content = (out / f"{Path(name).stem}.desc").read_bytes()
+        assert int.from_bytes(content[:8], "little") == len(x) == 700
+        descriptors = np.frombuffer(content, np.uint8, offset=8).reshape(700, 128).astype(float)
+        true = np.linalg.norm(expected.descriptors[:50] - expected.descriptors[50:100], axis=1)
+        np.testing.assert_allclose(
+            np.linalg.norm(descriptors[:50] - descriptors[50:100], axis=1), 256 * true, rtol=0.05
+        )
+    numbers = iter(map(int, (out / "matches.f.txt").read_text().split()))
+    found = {}
+    for first in numbers:
+        pair = names[first], names[next(numbers)]
+        found[pair] = [(next(numbers), next(numbers)) for _ in range(next(numbers))]
+    inliers = driver.read_inliers(Workspace(workspace))
+    assert found == {pair: [tuple(row) for row in rows.tolist()] for pair, rows in inliers.items()}
+    assert json.loads((out / "image_describer.json").read_text())["regions_type"]["polymorphic_name"] == "SIFT_Regions"
+    capsys.readouterr()
+    assert main(["export", "openmvg", str(tmp_path), "-o", str(tmp_path / "no")]) == 2
+    assert "features.h5 does not exist" in capsys.readouterr().err and not (tmp_path / "no").exists()
 
 
 def test_photos_of_different_things(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
