@@ -38,6 +38,21 @@ COMMANDS: dict[str, Command] = {
         "Verified pairs of photos that retrieval keeps, against all pairs.",
         "bench.options:RetrievalOptions",
     ),
+    "collection": Command(
+        "bench.collection:collection",
+        "Models of many scenes in one folder, against those of each scene alone.",
+        "bench.options:CollectionOptions",
+    ),
+    "growth": Command(
+        "bench.growth:growth",
+        "Time per photo and memory of matching collections of growing size, killed and continued.",
+        "bench.options:GrowthOptions",
+    ),
+    "reconstruct": Command(
+        "bench.reconstruct:reconstruct_command",
+        "Time and memory of a sparse model, against COLMAP's own SIFT pipeline.",
+        "bench.options:ReconstructOptions",
+    ),
     "all": Command(
         "bench.everything:main",
         "All speed measurements but distributed and kernels, in one table.",

@@ -108,3 +108,105 @@ class RetrievalOptions:
             raise InputError(f"{self.photos} is not a folder of photos.")
         if not self.neighbours or min(self.neighbours) < 1:
             raise InputError("--neighbours takes numbers of at least 1.")
+
+
+@dataclass(frozen=True)
+class CollectionOptions:
+    """Reconstruct the photos of many scenes from one folder, by retrieval, and each scene alone.
+
+    For example:
+
+        python -m bench collection photos --descriptor sdgmnet-fast --keypoints 2000
+
+    Per scene: number of models, registered photos and points of the largest, together and alone. Models with photos of two
+    scenes are counted. An interrupted command continues in the same -o.
+    """
+
+    photos: Positional[Path]
+    """Folder with a sub-folder of photos per scene."""
+    out: OptionalOut = None
+    """Folder for results.json, table.md and the workspaces, which are kept; default: only print."""
+    descriptor: Annotated[str, Option(help=f"The descriptor: {accepted_forms()}.")] = ALIAS
+    neighbours: int = 20
+    """Number of neighbours per photo."""
+    keypoints: int = 2000
+    """Maximum number of keypoints per photo, strongest first."""
+    size: int = 3200
+    """Longest side in pixels; larger photos are resized for detection."""
+    threads: int = 2
+    """Number of threads."""
+    json: Flag = False
+    """Print JSON instead of a table."""
+
+    def __post_init__(self) -> None:
+        require_options(self, neighbours=1, keypoints=1, size=64, threads=1)
+        if not self.photos.is_dir():
+            raise InputError(f"{self.photos} is not a folder of photos.")
+
+
+@dataclass(frozen=True)
+class GrowthOptions:
+    """Match collections of growing size, made from photos by crops and warps: time per photo, memory, and repeated work.
+
+    For example:
+
+        python -m bench growth photos --counts 100 300 1000 1500 --descriptor sdgmnet-fast --kills 2
+
+    Each collection is described and matched by sdgmnet match --pairs retrieval, killed and continued.
+    """
+
+    photos: Positional[Path]
+    """Folder of photos. Sub-folders are included."""
+    out: OptionalOut = None
+    """Folder for results.json, table.md, photos, features and matches, which are kept; default: only print."""
+    counts: tuple[int, ...] = (100, 300, 1000, 1500)
+    """Sizes of the collections."""
+    descriptor: Annotated[str, Option(help=f"The descriptor: {accepted_forms()}.")] = ALIAS
+    keypoints: int = 600
+    """Maximum number of keypoints per photo, strongest first."""
+    size: int = 800
+    """Longest side of the photos in pixels."""
+    kills: int = 0
+    """How often a run is killed and continued."""
+    kill_after: float = 30.0
+    """Seconds after which it is killed."""
+    threads: int = 1
+    """Number of threads."""
+    json: Flag = False
+    """Print JSON instead of a table."""
+
+    def __post_init__(self) -> None:
+        require_options(self, keypoints=1, size=64, kills=0, threads=1)
+        if not self.photos.is_dir():
+            raise InputError(f"{self.photos} is not a folder of photos.")
+        if not self.counts or min(self.counts) < 2:
+            raise InputError("--counts takes numbers of at least 2.")
+
+
+@dataclass(frozen=True)
+class ReconstructOptions:
+    """Time and memory of sdgmnet reconstruct against COLMAP's own SIFT pipeline, alternating. It needs an idle machine.
+
+    For example:
+
+        python -m bench reconstruct fountain --descriptors sdgmnet sdgmnet-fast
+    """
+
+    photos: Positional[Path]
+    """Folder of photos of one scene."""
+    out: OptionalOut = None
+    """Folder for results.json, table.md and the workspaces; default: only print."""
+    descriptors: Annotated[tuple[str, ...], Option(help=f"Descriptors to compare: {accepted_forms()}.")] = (ALIAS,)
+    keypoints: int = 12_000
+    """Maximum number of keypoints per photo, strongest first; COLMAP's pipeline takes its own 8192."""
+    repeats: int = 3
+    """Number of models per descriptor; the table has the median time."""
+    threads: int = 2
+    """Number of threads."""
+    json: Flag = False
+    """Print JSON instead of a table."""
+
+    def __post_init__(self) -> None:
+        require_options(self, keypoints=1, repeats=1, threads=1)
+        if not self.photos.is_dir():
+            raise InputError(f"{self.photos} is not a folder of photos.")
