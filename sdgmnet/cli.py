@@ -7,13 +7,14 @@ import errno
 import os
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from sdgmnet.benchmarks import BENCHMARKS
 from sdgmnet.errors import InputError, Stopped
-from sdgmnet.options import HELP, parse
+from sdgmnet.options import HELP, Verbosity, parse, split_verbosity
 from sdgmnet.registry import load
 from sdgmnet.storage import require_writable
 from sdgmnet.version import __version__
@@ -99,6 +100,21 @@ COMMANDS: dict[str, Command] = {
         "Export weights to share: one file or a Hugging Face folder, in half precision.",
         "sdgmnet.commands.export:WeightsArguments",
     ),
+    "export bundler": Command(
+        "sdgmnet.commands.export:bundler",
+        "Export a sparse model to Bundler's format.",
+        "sdgmnet.commands.export:BundlerArguments",
+    ),
+    "export openmvg": Command(
+        "sdgmnet.commands.export:openmvg",
+        "Export features and verified matches to OpenMVG's format.",
+        "sdgmnet.commands.export:OpenMVGArguments",
+    ),
+    "export imc": Command(
+        "sdgmnet.commands.export:imc",
+        "Export features and matches to the layout of the Image Matching Challenge.",
+        "sdgmnet.commands.export:ImcArguments",
+    ),
     "app": Command(
         "sdgmnet.commands.app:main",
         "Match images, explore the loss and watch training in the browser.",
@@ -108,6 +124,11 @@ COMMANDS: dict[str, Command] = {
         "sdgmnet.commands.doctor:main",
         "Show versions, processor, kernels, extras and GPU, with advice on what is missing.",
         "sdgmnet.commands.doctor:DoctorArguments",
+    ),
+    "completion": Command(
+        "sdgmnet.commands.completion:main",
+        "Print a script that completes commands and options in bash, zsh or fish.",
+        "sdgmnet.commands.completion:CompletionArguments",
     ),
 }
 
@@ -168,16 +189,46 @@ def dispatch(words: list[str], commands: Mapping[str, Command], program: str) ->
 
 
 def call(name: str, command: Command, words: list[str], program: str) -> int:
-    if command.options == COMMON:
-        run = load(command.place)
-        arguments = parse(load(COMMON), words, f"{program} {name}", description=run.__doc__)
-        load("sdgmnet.commands.evaluate:run_benchmark")(name.removeprefix("evaluate "), run, arguments)
-        return 0
     with said_once():
-        arguments = parse(load(command.options), words, f"{program} {name}")
-        if getattr(arguments, "out", None) is not None:
-            require_writable(arguments.out)
-    return load(command.place)(arguments) or 0
+        verbosity, words = split_verbosity(words)
+    with printing(verbosity):
+        if command.options == COMMON:
+            run = load(command.place)
+            arguments = parse(load(COMMON), words, f"{program} {name}", description=run.__doc__)
+            announce(verbosity)
+            load("sdgmnet.commands.evaluate:run_benchmark")(name.removeprefix("evaluate "), run, arguments)
+            return 0
+        with said_once():
+            arguments = parse(load(command.options), words, f"{program} {name}")
+            if getattr(arguments, "out", None) is not None:
+                require_writable(arguments.out)
+        announce(verbosity)
+        return load(command.place)(arguments) or 0
+
+
+@contextmanager
+def printing(verbosity: Verbosity) -> Iterator[None]:
+    """Progress and remarks as --quiet and --verbose say."""
+    if not (verbosity.quiet or verbosity.verbose):
+        yield
+        return
+    from sdgmnet.report import STDERR, print_aside
+
+    STDERR.quiet, began = verbosity.quiet, time.monotonic()
+    try:
+        yield
+        print_aside(f"{time.monotonic() - began:.1f} s in all.")
+    except (InputError, OSError, MemoryError):
+        if verbosity.verbose:
+            traceback.print_exc()
+        raise
+    finally:
+        STDERR.quiet = False
+
+
+def announce(verbosity: Verbosity) -> None:
+    if verbosity.verbose:
+        load("sdgmnet.report:print_aside")(f"sdgmnet {__version__}. {load('sdgmnet.doctor:engine_line')()}")
 
 
 def similar(name: str, commands: Mapping[str, Command], program: str) -> str:

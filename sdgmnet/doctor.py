@@ -26,12 +26,14 @@ REQUIRED = (
     ("rich",),
     ("matplotlib",),
     ("filelock",),
+    ("shtab",),
 )
 EXTRAS = {  # extra in pyproject.toml -> its distributions
     "sfm": ("pycolmap", "faiss-cpu"),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "demo": ("scikit-image",),
     "tensorboard": ("tensorboard",),
+    "wandb": ("wandb",),
     "hub": ("huggingface_hub",),
     "app": ("gradio", "scikit-image"),
     "pml": ("pytorch-metric-learning",),

@@ -59,6 +59,20 @@ Out = Annotated[Path, Option(aliases=("-o",))]
 OptionalOut = Annotated[Path | None, Option(aliases=("-o",))]
 
 
+@dataclasses.dataclass(frozen=True)
+class Verbosity:
+    """The options that every command has."""
+
+    quiet: Annotated[Flag, Option(aliases=("-q",))] = False
+    """Print only results and errors, without progress and remarks."""
+    verbose: Annotated[Flag, Option(aliases=("-v",))] = False
+    """Also print the engine that runs and the time, and the traceback of an error."""
+
+    def __post_init__(self) -> None:
+        if self.quiet and self.verbose:
+            raise InputError("--quiet and --verbose exclude each other: leave one of them out.")
+
+
 class Parameter(NamedTuple):
     """An option or a positional argument."""
 
@@ -116,10 +130,18 @@ def parse(kind: type[Value], words: Sequence[str], program: str, *, description:
         print(help_text(kind, program, description))
         raise SystemExit(0)
     known = parameters(kind)
-    require_known_names(words, known, program)
+    require_known_names(words, [*known, *parameters(Verbosity)], program)
     given = read_values(words, known, program)
     make = getattr(kind, "made_from", None)
     return build(kind, given) if make is None else make({path[-1]: value for path, value in given.items()})
+
+
+def split_verbosity(words: Sequence[str]) -> tuple[Verbosity, list[str]]:
+    """The options of `Verbosity`, and the other words. No option takes a value that starts with a dash."""
+    end = words.index("--") if "--" in words else len(words)
+    names = named(parameters(Verbosity))
+    given = {names[word][0].path: True for word in words[:end] if word in names}
+    return build(Verbosity, given), [*(word for word in words[:end] if word not in names), *words[end:]]
 
 
 def parameters(kind: type, path: tuple[str, ...] = ()) -> list[Parameter]:
@@ -324,14 +346,13 @@ def help_text(kind: type, program: str, description: str | None = None) -> str:
     width = min(shutil.get_terminal_size().columns, WIDEST)
     lines = [f"usage: {usage(known, program)}", "", filled(description or inspect.getdoc(kind) or "", width)]
     for heading, positional in (("arguments", True), ("options", False)):
-        shown = [one for one in known if one.option.positional == positional]
+        shown = [one for one in [*known, *parameters(Verbosity)] if one.option.positional == positional]
         if shown:
             lines += ["", f"{heading}:"]
         for one in shown:
             lines.append(f"  {one.metavar if positional else one.spelling}")
             lines.append(wrap_help(one.help, width))
-    if any(one.names for one in known):
-        lines += ["  -h, --help", f"{INDENT}Show this help."]
+    lines += ["  -h, --help", f"{INDENT}Show this help."]
     return "\n".join(lines)
 
 

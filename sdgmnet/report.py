@@ -45,6 +45,7 @@ NUMBERS = 46  # columns that a bar needs beside its description: ten of it, coun
 WIDE = 120  # columns; bars do not grow on wider terminals
 MIME_TYPES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".svg": "image/svg+xml"}
 STYLE = """
+:root { color-scheme: light dark; }
 body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; font: 16px/1.5 system-ui, sans-serif; color: #222; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
 p { max-width: 48rem; }
@@ -53,18 +54,23 @@ table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabu
 th, td { padding: 0.25rem 0.75rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #ddd; }
 th:first-child, td:first-child { text-align: left; }
 th { border-bottom: 2px solid #888; }
-img { max-width: 100%; height: auto; }
+img { max-width: 100%; height: auto; background: white; }
+pre { overflow-x: auto; padding: 0.75rem; border-radius: 4px; background: #f2f3f5; font-size: 0.9rem; }
+@media (prefers-color-scheme: dark) {
+  body { background: #14161a; color: #e6e6e6; } th, td { border-color: #444; } pre { background: #24272d; }
+}
 """
 
 
 class Section(NamedTuple):
-    """A part of a report: a heading, a few sentences, and a table or an image or both."""
+    """A part of a report: a heading, a few sentences, and a table, an image, lines of code, or several of these."""
 
     heading: str
     text: str = ""
     header: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
     image: Path | None = None
+    code: str = ""
 
 
 def print_aside(sentence: str) -> None:
@@ -149,7 +155,7 @@ def counting_bar(console: Console = STDERR) -> Progress:
 @contextmanager
 def progress_bars(quiet: bool = False) -> Iterator[OnProgress]:
     """Show progress on stderr while the block runs: a bar per stage on a terminal, else a line about every ten seconds."""
-    if quiet:
+    if quiet or STDERR.quiet:
         yield no_progress
         return
     with show_bars() if STDERR.is_terminal else print_lines() as on_progress:
@@ -283,6 +289,8 @@ def section_html(section: Section) -> str:
         parts.append('<div class="wide"><table>\n' + "\n".join(lines) + "\n</table></div>")
     if section.image is not None:
         parts.append(f'<img src="{data_url(section.image)}" alt="{escape_html(section.heading)}">')
+    if section.code:
+        parts.append(f"<pre>{escape_html(section.code)}</pre>")
     return "<section>\n" + "\n".join(parts) + "\n</section>\n"
 
 

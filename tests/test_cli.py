@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import bench.__main__
@@ -18,7 +19,7 @@ from sdgmnet.descriptors import accepted_forms
 from sdgmnet.options import parameters
 from sdgmnet.registry import load
 from sdgmnet.version import __version__
-from tests.features.samples import write_image
+from tests.features.samples import noise_image, write_image
 
 PROGRAMS = {
     "sdgmnet": COMMANDS,
@@ -71,8 +72,9 @@ def test_every_help_reads_well(program: str, capsys: pytest.CaptureFixture[str])
         assert "--out" in shown or name in (
             "data pairs",
             "doctor",
+            "completion",
             "app",
-        )  # one writes into the sets it is given, two nothing
+        )  # one writes into the sets it is given, three nothing
         assert not UGLY.findall(shown), name
         assert max(map(len, shown.splitlines())) <= 128
         if "DESCRIPTOR" in shown:
@@ -237,3 +239,41 @@ def test_a_run_with_another_loss_has_no_fig2(tmp_path: Path, blobs: PatchSet) ->
     assert main([*words, "--evaluations", "1", "--evaluation-pairs", "50", "-o", str(tmp_path / "run")]) == 0
     assert (tmp_path / "run/training.png").exists()
     assert not (tmp_path / "run/fig2.png").exists()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_quiet_or_verbose(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([*name.split(), "--help"])
+    shown = capsys.readouterr().out
+    assert "-q, --quiet" in shown and "-v, --verbose" in shown
+    assert main([*name.split(), "-q", "--verbose"]) == 2
+    assert "--quiet and --verbose" in capsys.readouterr().err
+
+
+def test_quiet_leaves_results_and_errors(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The second image is empty, which is a remark, and an error if it does not exist."""
+    paths = [write_image(tmp_path / "a.png", noise_image(200, 160)), tmp_path / "b.png"]
+    write_image(paths[1], np.full((90, 80), 7, dtype=np.uint8))
+    words = ["match", *map(str, paths), "--descriptor", "sift", "--json"]
+    assert main(words) == 0
+    loud = capfd.readouterr()
+    assert "b.png" in loud.err and json.loads(loud.out)["counts"]["keypoints_second"] == 0
+    assert main([*words, "--quiet"]) == 0
+    quiet = capfd.readouterr()
+    assert quiet.err == "" and json.loads(quiet.out)["counts"] == json.loads(loud.out)["counts"]
+    assert main([*words, "-v"]) == 0
+    verbose = capfd.readouterr()
+    assert __version__ in verbose.err and "engine on this CPU" in verbose.err and " s in all" in verbose.err
+    paths[1].unlink()
+    for option, traced in (("-q", False), ("-v", True)):
+        assert main([*words, option]) == 2
+        error = capfd.readouterr().err
+        assert "b.png does not exist" in error and ("Traceback" in error) == traced
+    assert main([*words, "--", "-q"]) == 2  # a third image
+
+
+def test_quiet_training_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = "train --data demo --iterations 2 --batch-size 8 --evaluations 1 --evaluation-pairs 50 -q -o"
+    assert main([*words.split(), str(tmp_path / "run")]) == 0
+    assert capfd.readouterr() == ("", "") and (tmp_path / "run" / "results.json").exists()

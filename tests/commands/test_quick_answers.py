@@ -58,7 +58,7 @@ TRAINING_CASES = [
     ("demo --iterations 0 -o {tmp}/new", "--iterations must be at least 1, not 0."),
     ("demo --batch-size 1 -o {tmp}/new", "so that each pair has a negative, not 1."),
     ("export onnx sift -o {tmp}/new.onnx", "SIFT has no weights to export"),
-    ("export onnx {tmp}/nothere -o {tmp}/new.onnx", "(sdgmnet, sdgmnet-photos"),
+    ("export onnx {tmp}/nothere -o {tmp}/new.onnx", "(sdgmnet, sdgmnet-wide, "),
     ("export weights {tmp}/nothere -o {tmp}/new", "nothere does not exist"),
     ("evaluate phototour sift --data {tmp}/photos", "photos: not a data set"),
     ("evaluate phototour {tmp}/runs/none --data {tmp}/sets", "runs/none does not exist"),
