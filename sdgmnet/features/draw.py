@@ -1,5 +1,6 @@
 """Two images side by side, with lines between their matches."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -91,6 +92,17 @@ def draw_matches(
     figure.text(0.5, 1 - TITLE / 2 / (height + TITLE), title, ha="center", va="center", fontsize=size, parse_math=False)
     with new_file(path) as part:
         figure.savefig(part, format=Path(path).suffix[1:].lower(), dpi=DPI, facecolor="white")
+
+
+def stack_images(paths: Sequence[Path], path: Path | str, width: int = 1200) -> None:
+    """Write images below each other as one JPEG of this width."""
+    rows = []
+    for one in paths:
+        image = np.asarray(cv2.imread(str(one), cv2.IMREAD_COLOR))
+        rows.append(resize(image, width / image.shape[1])[:, :width])
+    coded = cv2.imencode(".jpg", np.concatenate(rows), [cv2.IMWRITE_JPEG_QUALITY, 75])[1]
+    with new_file(path) as part:
+        part.write_bytes(coded.tobytes())
 
 
 def fitting_scales(sizes: list[tuple[int, int]]) -> list[float]:

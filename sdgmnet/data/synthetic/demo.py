@@ -1,6 +1,7 @@
-"""The embedded data sets: `--data demo` and a stereo pair, from the images in the scikit-image wheel. Nothing is downloaded.
+"""The embedded data sets: `--data demo`, a stereo pair and a hard pair, from the images in the scikit-image wheel.
 
-Each image is seen in several synthetic views, matched by geometry and never by appearance.
+Nothing is downloaded. Each image of `--data demo` is seen in several synthetic views, matched by geometry and never by
+appearance.
 """
 
 from importlib.resources import files as package_files
@@ -11,7 +12,7 @@ import cv2
 import numpy as np
 
 from sdgmnet.data.patchset import PatchSet, PatchTable, random_test_pairs
-from sdgmnet.data.synthetic.views import Viewing, patches_of_views
+from sdgmnet.data.synthetic.views import Viewing, patches_of_views, rotation
 from sdgmnet.errors import InputError
 from sdgmnet.report import OnProgress, no_progress, track
 
@@ -85,3 +86,33 @@ def true_places(disparity: np.ndarray, xy: np.ndarray) -> np.ndarray:
     height, width = disparity.shape
     shift = disparity[row.clip(0, height - 1), column.clip(0, width - 1)]
     return np.column_stack([xy[:, 0] - np.where(np.isfinite(shift), shift, np.nan), xy[:, 1]])
+
+
+class WarpedPair(NamedTuple):
+    first: np.ndarray  # (H, W, 3) uint8, RGB
+    second: np.ndarray  # (H, W, 3) uint8, RGB
+    homography: np.ndarray  # (3, 3), from the first to the second
+
+
+HARD_IMAGE = "motorcycle_left.png"
+HARD_CHANGES = (  # what `read_hard_pair` does, for people
+    "rotated by 25°, scaled by 0.85, foreshortened 3.5 times along one direction, darkened (0.7 times the brightness, gamma "
+    "1.3), blurred (sigma 0.6 pixels), noise (standard deviation 2 % of the range), JPEG quality 80"
+)
+
+
+def read_hard_pair() -> WarpedPair:
+    """A photo, and the same photo as from the side, in less light. The same arrays every time."""
+    first = cv2.cvtColor(read_image(HARD_IMAGE, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
+    height, width = first.shape[:2]
+    turn, axis, foreshortening = np.radians(25), np.radians(20), np.diag([3.5**0.5, 3.5**-0.5])
+    centre, homography = np.array([width / 2, height / 2]), np.eye(3)
+    homography[:2, :2] = 0.85 * rotation(turn) @ rotation(axis) @ foreshortening @ rotation(-axis)
+    homography[:2, 2] = centre - homography[:2, :2] @ centre
+    warped = np.asarray(cv2.warpPerspective(first, homography, (width, height)), dtype=np.float64)
+    view = np.asarray(cv2.GaussianBlur(0.7 * (warped / 255) ** 1.3, (0, 0), 0.6), dtype=np.float64)
+    view += np.random.default_rng(0).normal(0, 0.02, view.shape)
+    exposed = cv2.cvtColor(np.clip(view * 255 + 0.5, 0, 255).astype(np.uint8), cv2.COLOR_RGB2BGR)
+    coded = cv2.imencode(".jpg", exposed, [cv2.IMWRITE_JPEG_QUALITY, 80])[1]
+    second = np.asarray(cv2.imdecode(coded, cv2.IMREAD_COLOR), dtype=np.uint8)
+    return WarpedPair(first, cv2.cvtColor(second, cv2.COLOR_BGR2RGB), homography)
