@@ -43,7 +43,7 @@ SDGM_OPTIONS = (  # for the help text, which needs no torch
 )
 LARGEST_COUNT = 10**12  # more is a typing error, and is not exact as a float
 # Settings that may change when a run is resumed: none changes its bits. (The content of the data is compared separately.)
-FREE_ON_RESUME = ("data", "checkpoint_every", "tensorboard")
+FREE_ON_RESUME = ("data", "checkpoint_every", "tensorboard", "wandb")
 
 
 @dataclass(frozen=True)
@@ -140,6 +140,8 @@ class TrainConfig:
     """Iterations between checkpoints. Default: every three minutes."""
     tensorboard: bool = False
     """Also write TensorBoard events (pip install 'sdgmnet[tensorboard]')."""
+    wandb: bool = False
+    """Also log to Weights & Biases (pip install 'sdgmnet[wandb]'): offline, into the run, unless WANDB_MODE=online is set."""
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(TrainConfig).items():

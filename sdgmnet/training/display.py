@@ -1,7 +1,9 @@
-"""The progress of a run: a bar in a terminal, a line per evaluation, TensorBoard on request."""
+"""The progress of a run: a bar in a terminal, a line per evaluation, TensorBoard and Weights & Biases on request."""
 
+import os
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,6 +26,7 @@ class Display:
         self.task = self.bar.add_task("training", total=config.iterations, completed=step, news="")
         self.evaluation_began = self.evaluation_seconds = 0.0
         self.writer = _tensorboard(out, step) if config.tensorboard else None
+        self.wandb_run = _wandb(out, config) if config.wandb else None
 
     def __enter__(self) -> "Display":
         if self.console.is_terminal:
@@ -37,6 +40,8 @@ class Display:
             self.bar.stop()
         if self.writer is not None:
             self.writer.close()
+        if self.wandb_run is not None:
+            self.wandb_run.finish(exit_code=0 if kind is None else 1)
 
     def introduce(
         self, sources: Sources, window: float, device: torch.device, left_out: dict[str, int], ranks: int = 1
@@ -75,9 +80,14 @@ class Display:
             self.lines.update("training", step, self.config.iterations, news)
 
     def scalars(self, step: int, line: dict[str, float]) -> None:
+        self._record(step, {f"train/{name}": value for name, value in line.items()})
+
+    def _record(self, step: int, values: dict[str, float]) -> None:
         if self.writer is not None:
-            for name, value in line.items():
-                self.writer.add_scalar(f"train/{name}", value, step)
+            for name, value in values.items():
+                self.writer.add_scalar(name, value, step)
+        if self.wandb_run is not None:
+            self.wandb_run.log(values, step=step)
 
     def evaluating(self, step: int, tests: Sequence[PatchSet]) -> None:
         """The time left of training does not include evaluations: the first, the last and slow ones are announced."""
@@ -100,9 +110,7 @@ class Display:
         parts = [f"{name} {100 * score:.2f} %" for name, score in scores.items() if name != "mean" or len(scores) > 2]
         rate = f", {self.rate:.0f} pairs/s" if self.rate else ""
         self.console.print(f"step {step:>{len(str(self.config.iterations))}}: FPR@95 {', '.join(parts)}{rate}")
-        if self.writer is not None:
-            for name, score in scores.items():
-                self.writer.add_scalar(f"fpr95/{name}", score, step)
+        self._record(step, {f"fpr95/{name}": score for name, score in scores.items()})
         self.ready = time.monotonic()  # the time of the evaluation does not count
 
     def finished(self, out: Path, results: dict[str, Any]) -> None:
@@ -122,3 +130,16 @@ def _tensorboard(out: Path, step: int) -> Any:
     except ImportError:
         raise InputError("--tensorboard needs the package tensorboard: pip install 'sdgmnet[tensorboard]'.") from None
     return SummaryWriter(str(out / "tensorboard"), purge_step=step)
+
+
+def _wandb(out: Path, config: TrainConfig) -> Any:
+    """A run in OUT/wandb. Nothing is sent unless the user sets WANDB_MODE; `wandb sync` sends it later."""
+    try:
+        import wandb
+    except ImportError:
+        raise InputError("--wandb needs the package wandb: pip install 'sdgmnet[wandb]'.") from None
+    mode: Any = os.environ.get("WANDB_MODE", "offline")
+    settings = wandb.Settings(silent=True, console="off")
+    return wandb.init(
+        project="sdgmnet", name=out.name, dir=str(out), mode=mode, config=asdict(config), settings=settings
+    )

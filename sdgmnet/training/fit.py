@@ -215,7 +215,7 @@ def require_saved_config(given: TrainConfig, out: Path, console: Console, ranks:
 
 
 def _quiet(config: TrainConfig) -> TrainConfig:
-    return replace(config, tensorboard=False)
+    return replace(config, tensorboard=False, wandb=False)
 
 
 # Of restore

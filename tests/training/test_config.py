@@ -35,7 +35,7 @@ def test_every_default() -> None:
         "loss_options": (), "orthogonality": 0.0, "teacher": None, "teacher_weight": 1.0, "joint_batchnorm": False,
         "init": None, "device": "auto", "threads": None, "engine": "auto",
         "recompute": False, "chunk_size": None, "evaluations": None, "evaluation_pairs": None, "checkpoint_every": None,
-        "tensorboard": False,
+        "tensorboard": False, "wandb": False,
     }  # fmt: skip
     assert TrainConfig(batch_size=8, iterations=3).pairs == 24
     assert TrainConfig(batch_size=8).chunk == 8 and TrainConfig(chunk_size=3).chunk == 3

@@ -330,6 +330,14 @@ def test_tensorboard(config: TrainConfig, tmp_path: Path) -> None:
     assert list((tmp_path / "run/tensorboard").glob("events*"))
 
 
+def test_wandb_offline(config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    train(replace(config, wandb=True), tmp_path / "run", console=QUIET)
+    (written,) = (tmp_path / "run/wandb").glob("offline-run-*/*.wandb")
+    assert b"fpr95/mean" in written.read_bytes()
+
+
 def test_a_run_killed_before_its_configuration_was_written_is_begun_again(
     config: TrainConfig, whole: Path, tmp_path: Path
 ) -> None:
