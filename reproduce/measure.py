@@ -49,14 +49,15 @@ def first_seeds(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def keep_runs(runs: Sequence[Planned], out: Path, records: Path) -> None:
-    """result.json of each run, and its statistics at the end of training."""
-    statistics = {}
+    """result.json of each run, and its statistics at the end of training; known ones stay where only the record is left."""
+    path = records / "statistics.json"
+    statistics = read_json(path) if path.exists() else {}
     for run in runs:
         folder = run.find(out)
         write_text(records / "runs" / folder.name / FILE, (folder / FILE).read_text(encoding="utf-8"))
         if run.train.name != "search" and (folder / "angles.npz").exists():
             statistics[folder.name] = statistics_of(folder)
-    write_rows(records / "statistics.json", statistics)
+    write_rows(path, {name: statistics[name] for name in sorted(statistics)})
 
 
 def statistics_of(folder: Path) -> Records:
@@ -80,7 +81,7 @@ def measure_sift(tests: Sequence[Group], found: Sequence[Result], out: Path, rec
 
 
 def known_lines(path: Path, specs: Mapping[str, str], data: str) -> dict[str, Any]:
-    """Measured earlier with the same weights and data: by label."""
+    """Measured earlier on the same data, by label: with the same weights, or with weights of which only records are left."""
     if not path.exists():
         return {}
     fingerprints = {label: descriptor_fingerprint(spec) for label, spec in specs.items()}
@@ -88,7 +89,7 @@ def known_lines(path: Path, specs: Mapping[str, str], data: str) -> dict[str, An
     return {
         label: line
         for label, line in known["lines"].items()
-        if known["data"] == data and line["weights"] == fingerprints.get(label)
+        if known["data"] == data and line["weights"] == fingerprints.get(label, line["weights"])
     }
 
 
@@ -96,21 +97,22 @@ def measure_hpatches(specs: Mapping[str, str], sequences: Path, out: Path, recor
     """Fig. 4: mAP of the three tasks on strips cut from the sequences, and of matching per sequence."""
     strips, cache, path = out / "strips", out / "hpatches-cache", records / "hpatches.json"
     data = data_fingerprint(sequences)
-    if set(known_lines(path, specs, data)) == set(specs):
+    lines = known_lines(path, specs, data)
+    new = {label: spec for label, spec in specs.items() if label not in lines}
+    if not new:
         return
-    fingerprints = [descriptor_fingerprint(spec) for spec in specs.values()]
+    fingerprints = [descriptor_fingerprint(spec) for spec in new.values()]
     with progress_bars() as on_progress:
         if not strips.exists():
             make_strips(sequences, strips, StripOptions(), on_progress=on_progress)
         report = hpatches.compare(
-            load_descriptors([f"{label}={spec}" for label, spec in specs.items()]),
+            load_descriptors([f"{label}={spec}" for label, spec in new.items()]),
             strips,
             fingerprints=fingerprints,
             split="all",
             cache=cache,
             on_progress=on_progress,
         )
-    lines = {}
     for (label, rows), fingerprint in zip(report.lines, fingerprints, strict=True):
         folder = cache / cache_name(fingerprint)
         files = [(name, np.load(next(folder.glob(f"{name}-*.npy")), mmap_mode="r")) for name in report.choice.names]

@@ -13,7 +13,10 @@ from scipy.stats import ttest_1samp
 from reproduce import runner
 from reproduce.answer import Records, interval, page, verdicts
 from reproduce.everything import RATES, stages
+from reproduce.measure import known_lines
+from sdgmnet.descriptors import descriptor_fingerprint
 from sdgmnet.errors import Interrupted
+from sdgmnet.storage import write_json
 from tests.conftest import blob_patches
 from tests.reproduce.helpers import main
 
@@ -107,6 +110,17 @@ def test_interval() -> None:
     assert interval(np.full((3, 2), 5.0))[:3] == (5, 5, 5)
     wider = interval(np.array([[1.0, 3.0], [2.0, 5.0], [4.0, 9.0]]))
     assert wider.high - wider.low > known.high - known.low and (wider.cells, wider.seeds) == (3, 2)
+
+
+def test_lines_of_weights_that_are_gone_are_kept(tmp_path: Path) -> None:
+    """A record outlives the weights; a label whose weights are here and differ is measured again."""
+    path = tmp_path / "matching.json"
+    same = descriptor_fingerprint("sift")
+    write_json(
+        path, {"data": "d", "lines": {"gone": {"weights": "x"}, "same": {"weights": same}, "new": {"weights": "y"}}}
+    )
+    assert set(known_lines(path, {"same": "sift", "new": "rootsift"}, "d")) == {"gone", "same"}
+    assert known_lines(path, {}, "other photos") == {}
 
 
 COMMITTED = REPOSITORY / "reproduce/records/comparison"
