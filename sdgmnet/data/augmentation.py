@@ -2,8 +2,8 @@
 
 "paper" is the authors' augmentation: small rotations and crops of each patch, quarter turns and flips of each pair. "strong"
 adds what detectors and cameras do between two photos: larger rotations, crops and stretches, exposure, defocus, noise and
-compression. "detector" turns and scales each patch as far as a detector's keypoints of one point differ between photos, a few patches by any
-angle. "hardnet", "hynet" and "cdfdesc" are those methods' own: quarter turns and flips of each pair only.
+compression. "detector" turns and scales each patch as far as a detector's keypoints of one point differ between photos, and a
+few patches by any angle. "hardnet", "hynet" and "cdfdesc" are those methods' own: quarter turns and flips of each pair only.
 """
 
 import math
