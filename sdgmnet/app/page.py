@@ -26,7 +26,7 @@ from sdgmnet.errors import InputError
 MAX_WAITING = 16  # jobs in the queue
 LAST_SECONDS = 10  # for jobs to stop when the app ends
 CSS = """
-.gradio-container { max-width: 1280px !important; margin: auto; }
+.gradio-container { width: 100%; max-width: 1280px !important; margin: auto; }
 .patches, .panels { display: flex; flex-wrap: wrap; gap: 0.75rem; }
 .patches figure, .panels figure { margin: 0; }
 .patches figcaption { font-size: 0.85rem; text-align: center; }
@@ -37,6 +37,7 @@ CSS = """
 .panels img { width: 100%; height: auto; background: white; border-radius: 4px; }
 .tables table { display: block; overflow-x: auto; width: fit-content; max-width: calc(100vw - 5rem); border: 0; }
 .tables th, .tables td { white-space: nowrap; }
+.model { min-height: 8rem; }
 .model iframe { width: 100%; height: min(70vh, 640px); border: 0; border-radius: 4px; }
 .problem:not(:empty) { border-left: 4px solid #d55e00; padding-left: 0.75rem; }
 """

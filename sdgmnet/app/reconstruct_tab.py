@@ -49,14 +49,19 @@ def add_reconstruct(setting: Setting, app: gr.Blocks) -> None:
     problem = gr.Markdown(elem_classes="problem", elem_id="reconstruct-problem")
     remarks = gr.Markdown(elem_id="model-remarks")
     model = gr.HTML(elem_id="model", elem_classes="model")
-    files = gr.File(label="the model", visible=False, interactive=False, elem_id="model-files")
+    with gr.Row():
+        files = [
+            gr.DownloadButton(f"Download {name}", visible=False, elem_id=name.replace(".", "-"))
+            for name in reconstructing.DOWNLOADS
+        ]
     tables = gr.Markdown(elem_id="model-summary", elem_classes="tables")
+    outputs = [remarks, model, *files, tables]
     job = button.click(
-        reported(runner(setting), 4),
+        reported(runner(setting), len(outputs)),
         [photos, descriptor, keypoints, size],
-        [problem, remarks, model, files, tables],
+        [problem, *outputs],
         preprocess=False,  # files as they were sent: wrong ones get our messages
-        show_progress_on=problem,
+        show_progress_on=model,
         api_name="reconstruct",
     )
 
@@ -88,8 +93,8 @@ def runner(setting: Setting) -> Callable[..., tuple[Any, ...]]:
             found = reconstructing.reconstruct_photos(
                 photos, options, setting.folder, stopped_by(stop, shown_by(progress))
             )
-        files = gr.File([str(path) for path in found.files], visible=True)
+        files = [gr.DownloadButton(value=str(path), visible=True) for path in found.files]
         remarks, tables = reconstructing.remarks_text(found.summary), reconstructing.tables_text(found.summary)
-        return remarks, reconstructing.embedded(found.page), files, tables
+        return remarks, reconstructing.embedded(found.page), *files, tables
 
     return run

@@ -91,7 +91,7 @@ def reconstruct_photos(
             raise InputError(
                 str(error).replace(f"{workspace.folder}: ", "").replace(f"{given.folder}: ", "")
             ) from error
-        draw_models(workspace, summary, "photos")
+        draw_models(workspace, summary, "model")
         write_json(workspace.folder / "summary.json", summary)
         on_progress("packing", 0, 0)
         files = write_downloads(workspace.folder, Path(mkdtemp(dir=below, prefix="model-")))
