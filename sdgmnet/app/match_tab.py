@@ -38,6 +38,7 @@ def add_match(setting: Setting) -> None:
     button = gr.Button("Match", variant="primary", elem_id="match-button")
     problem = gr.Markdown(elem_classes="problem", elem_id="match-problem")
     table = gr.Markdown(elem_id="match-table", elem_classes="tables")
+    hint = gr.Markdown("Click near a keypoint to see its patch and its nearest neighbours.", visible=False)
     drawn = [
         gr.Image(
             show_label=False,
@@ -49,7 +50,6 @@ def add_match(setting: Setting) -> None:
         )
         for number in range(matching.MAX_DESCRIPTORS)
     ]
-    hint = gr.Markdown("Click near a keypoint to see its patch and its nearest neighbours.", visible=False)
     neighbours = gr.HTML(elem_id="neighbours")
     with gr.Accordion("The same on the command line and in Python", open=False):
         command = gr.Code(language="shell", label="command line", interactive=False)

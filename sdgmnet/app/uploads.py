@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
-from sdgmnet.data.synthetic.demo import image_path
+from sdgmnet.data.synthetic.demo import image_path, read_hard_pair
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import declared_pixels, read_color, read_content, read_gray
 from sdgmnet.storage import new_file
@@ -68,7 +68,7 @@ def stored_path(sent: Any, folder: Path, name: str) -> Path:
 def write_examples(folder: Path) -> list[tuple[Path, Path]]:
     """Pairs of images from scikit-image, copied below `folder`; none if scikit-image is not installed."""
     try:
-        pairs: list[Sequence[np.ndarray]] = [[read_color(image_path(name)) for name in STEREO]]
+        pairs: list[Sequence[np.ndarray]] = [read_hard_pair()[:2], [read_color(image_path(name)) for name in STEREO]]
         upright = read_color(image_path(ROTATED))
     except InputError:  # the extra demo is not installed
         return []

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from sdgmnet.data.synthetic.demo import image_path
+from sdgmnet.errors import InputError
 from tests.app.samples import write_log
 from tests.sfm.planes import write_photos
 
@@ -26,7 +27,7 @@ reason = "the app's page needs gradio: make test-app"
 gr = pytest.importorskip("gradio", reason=reason)
 client = pytest.importorskip("gradio_client", reason=reason)
 
-from sdgmnet.app import page  # noqa: E402  after the check for gradio
+from sdgmnet.app import match_tab, page  # noqa: E402  after the check for gradio
 
 LEFT, RIGHT = (str(image_path(f"motorcycle_{side}.png")) for side in ("left", "right"))
 
@@ -96,8 +97,8 @@ def test_a_run_and_the_statistics(api: Any) -> None:
 
 def test_a_public_page_opens_no_paths(tmp_path: Path) -> None:
     setting = page.Setting(tmp_path, tmp_path, is_public=True)
-    with pytest.raises(page.InputError, match="not offered"):
-        page.run_match(setting, None, None, [str(tmp_path)], 100, 0.9, "none")
+    with pytest.raises(InputError, match="not offered"):
+        match_tab.run_match(setting, None, None, [str(tmp_path)], 100, 0.9, "none")
 
 
 # Photos of a scene
