@@ -9,8 +9,11 @@ import gradio as gr
 
 from sdgmnet.app import understanding
 from sdgmnet.app.setting import reported
+from sdgmnet.errors import InputError
 from sdgmnet.loss.weights import COUPLED_WEIGHTS, SELF_WEIGHTS
+from sdgmnet.registry import LOSSES
 
+NO_OTHER = "none"
 STATISTICS = {  # field of Modulation -> label and range of its slider
     "pos_mean": ("mean of θ⁺ (rad)", 0.2, 1.5),
     "pos_std": ("standard deviation of θ⁺", 0.02, 0.5),
@@ -39,14 +42,21 @@ def add_understand(app: gr.Blocks) -> None:
             ]
             own = gr.Radio(list(SELF_WEIGHTS), value=default.self_weight, label="self weight")
             coupled = gr.Radio(list(COUPLED_WEIGHTS), value=default.coupled_weight, label="coupled weight")
+            other = gr.Dropdown(
+                [NO_OTHER, *(name for name in LOSSES if name != "sdgm")],
+                value=NO_OTHER,
+                label="another loss beside it",
+                info="Its gradient, with its default options.",
+                elem_id="other-loss",
+            )
         with gr.Column(scale=2, min_width=300):
             problem = gr.Markdown(elem_classes="problem")
             text = gr.Markdown(elem_id="powers")
             shown = gr.HTML(elem_id="panels")
-    inputs = [preset, *sliders, own, coupled]
+    inputs = [preset, *sliders, own, coupled, other]
     draw = reported(run_understand, 2)
     # The latest position of a slider counts: what lies between is skipped.
-    changes = [slider.change for slider in sliders] + [own.change, coupled.change, app.load]
+    changes = [slider.change for slider in sliders] + [own.change, coupled.change, other.change, app.load]
     gr.on(
         changes,
         draw,
@@ -60,15 +70,20 @@ def add_understand(app: gr.Blocks) -> None:
 
 
 def run_understand(preset: str, *values: Any) -> tuple[str, str]:
-    modulation = understanding.Modulation(*values)
+    *chosen, other = values
+    if other != NO_OTHER and other not in LOSSES:
+        raise InputError(f"{other!r} is not offered here: choose from {', '.join(LOSSES)}.")
+    modulation = understanding.Modulation(*chosen)
     logged = understanding.PRESETS.get(preset)
     is_preset = logged is not None and astuple(modulation)[:6] == tuple(logged[:6])
-    return understanding.summary(modulation, preset if is_preset else None), panels_html(modulation)
+    return understanding.summary(modulation, preset if is_preset else None), panels_html(
+        modulation, None if other == NO_OTHER else other
+    )
 
 
-def panels_html(modulation: understanding.Modulation) -> str:
+def panels_html(modulation: understanding.Modulation, other: str | None) -> str:
     cells = []
-    for name, figure in understanding.panels(modulation).items():
+    for name, figure in understanding.panels(modulation, other).items():
         data = base64.b64encode(understanding.png(figure)).decode("ascii")
         cells.append(f'<figure><img src="data:image/png;base64,{data}" alt="{escape(name)}"></figure>')
     return f'<div class="panels">{"".join(cells)}</div>'

@@ -9,15 +9,26 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+import torch
 
 from sdgmnet.app import matching, reconstructing, uploads, watching
-from sdgmnet.app.understanding import PRESETS, Modulation, panels, png, powers, summary
+from sdgmnet.app.understanding import (
+    PRESETS,
+    Modulation,
+    measured_gradients,
+    panels,
+    png,
+    powers,
+    sdgm_gradients,
+    summary,
+)
 from sdgmnet.cli import main
 from sdgmnet.data.synthetic.demo import image_path
 from sdgmnet.errors import InputError
 from sdgmnet.features.draw import TITLE, layout
 from sdgmnet.features.images import read_color, read_gray
 from sdgmnet.loss.weights import SELF_WEIGHTS
+from sdgmnet.registry import LOSSES
 from tests.app.samples import write_log
 
 PATHS = tuple(image_path(f"motorcycle_{side}.png") for side in ("left", "right"))
@@ -179,6 +190,18 @@ def test_powers_of_the_step_weight() -> None:
 def test_every_panel_is_drawn(self_weight: str) -> None:
     found = panels(Modulation(self_weight=self_weight, margin=0.99, coupled_weight="step"))
     assert len(found) == 6 and all(png(figure).startswith(b"\x89PNG") for figure in found.values())
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_gradient_of_every_loss_is_drawn(name: str) -> None:
+    assert f"gradient of {name}" in panels(Modulation(), name)
+
+
+def test_the_measured_gradient_of_sdgm_is_that_of_the_equation() -> None:
+    theta = torch.linspace(0.65, 1.5, 7, dtype=torch.float64)  # negatives below 0.6 rad are ignored
+    measured, equation = measured_gradients(Modulation(), "sdgm", theta), sdgm_gradients(Modulation(), theta)
+    for one, other in zip(measured, equation, strict=True):
+        assert one == pytest.approx(other, rel=1e-3, abs=1e-7) and one.max() > 0
 
 
 @pytest.mark.parametrize("changed", [{"pos_std": 0.0}, {"margin": 1.0}, {"alpha": float("nan")}, {"self_weight": "l3"}])
