@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-app trust lint docs fuzz sanitize soak wheel wheel-test clean
+.PHONY: demo test test-slow test-app tutorial trust lint docs fuzz sanitize soak wheel wheel-test clean
 
 demo: $(READY)
 	$(BIN)/sdgmnet demo -o demo
@@ -22,6 +22,10 @@ test-app:
 	$(PYTHON) -m venv .venv-app
 	.venv-app/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 selenium -e '.[dev,app]'
 	.venv-app/bin/pytest -q tests/app
+
+# docs/tutorial.ipynb from top to bottom; it trains for about a minute.
+tutorial: $(READY)
+	$(BIN)/pytest -q --nbmake --nbmake-timeout=1800 docs/tutorial.ipynb
 
 # Faults and damaged input, at a reduced count: kills, full disks, fuzzed files (docs/reliability.md).
 trust: $(READY)

@@ -11,7 +11,6 @@ from scipy.stats import t as student
 
 from reproduce.arguments import AnswerArguments
 from reproduce.benchmarks import reconstruction_table
-from reproduce.microscope import prepare
 from reproduce.modulation import Modulation, draw_modulations, examine
 from reproduce.modulation import table as modulation_table
 from reproduce.published import HPATCHES_DIFFERENCES, METHODS, TABLE1
@@ -22,6 +21,7 @@ from sdgmnet.report import Section, print_aside, sections_markdown
 from sdgmnet.storage import read_json, write_text
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.config import TrainConfig
+from sdgmnet.training.microscope import prepare
 from sdgmnet.training.run import build_loss
 
 OURS = "sdgmnet"

@@ -14,7 +14,6 @@ from matplotlib.axes import Axes
 from torch import nn
 
 from reproduce.arguments import Fig2Arguments, ModulationArguments
-from reproduce.microscope import Measured, Track, ignored_below, measure, measure_at, prepare
 from reproduce.output import caption_of_run
 from reproduce.published import LAST_MOMENTS
 from sdgmnet.errors import InputError
@@ -25,6 +24,7 @@ from sdgmnet.registry import is_loss_name, own_file, parse_options
 from sdgmnet.report import Section, print_aside, progress_bars
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.config import TrainConfig
+from sdgmnet.training.microscope import Measured, Track, ignored_below, measure, measure_at, prepare
 from sdgmnet.training.run import build_loss
 
 RIGHT = np.pi / 2

@@ -1,1 +1,1 @@
-"""`sdgmnet app`: a page in the browser. `page` is the only module that needs gradio; the others are plain functions."""
+"""`sdgmnet app`: a page in the browser. `page`, `setting` and the `_tab` modules need gradio, the others do not."""

@@ -11,12 +11,17 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from sdgmnet.errors import InputError
+from sdgmnet.loss.registry import loss_by_name
 from sdgmnet.loss.weights import COUPLED_WEIGHTS, SELF_WEIGHTS, coupled_weight
 from sdgmnet.plots import NEGATIVE, POSITIVE, RELATIVE, draw_weight, draw_weight_product, new_figure
+from sdgmnet.training.angles import Angles
+from sdgmnet.training.microscope import measure_at, prepare
 
 BATCH = 1024  # the paper's
 QUANTILES = 128  # per angle, of the distribution that the powers are computed from
 DPI = 120
+ROWS = 16  # of the batches in which other losses are measured
+MEASURED = 80  # angles at which they are
 
 
 @dataclass(frozen=True)
@@ -112,8 +117,8 @@ def powers(modulation: Modulation) -> Powers:
     return Powers(BATCH * positive, BATCH * negative, active)
 
 
-def panels(modulation: Modulation) -> dict[str, Figure]:
-    """Description -> figure: the four of Fig. 2, the gradient of both angles, and the powers."""
+def panels(modulation: Modulation, other: str | None = None) -> dict[str, Figure]:
+    """Description -> figure: the four of Fig. 2, the gradient of both angles, that of another loss, and the powers."""
     pos, neg, rel = modulation.moments
     theta_pos, theta_neg = sample(modulation)
     theta = torch.linspace(0, np.pi / 2, 300, dtype=torch.float64)
@@ -136,7 +141,13 @@ def panels(modulation: Modulation) -> dict[str, Figure]:
     draw_weight_product(axis, theta, w_pos, w_neg, rel, margin, coupled_kind)
     axis.set(title=r"$w_s^+ w_s^- w_c$")
     found["product of the weights"] = figure
-    found["gradient"] = draw_gradient(modulation, theta)
+    names = (r"$\alpha w^+ / P^+$ over $\theta^+$", r"$w^- / P^-$ over $\theta^-$")
+    found["gradient"] = draw_gradients(sdgm_gradients(modulation, theta), theta, "gradient of one triplet", names)
+    if other is not None:
+        some = torch.linspace(0.02, np.pi / 2, MEASURED, dtype=torch.float64)
+        gradients = measured_gradients(modulation, other, some)
+        names = (r"pull over $\theta^+$", r"push over $\theta^-$")
+        found[f"gradient of {other}"] = draw_gradients(gradients, some, f"gradient of one triplet, {other}", names)
     found["powers"] = draw_powers(modulation)
     return found
 
@@ -146,21 +157,42 @@ def new_panel() -> tuple[Figure, Axes]:
     return figure, axes[0, 0]
 
 
-def draw_gradient(modulation: Modulation, theta: Tensor) -> Figure:
-    """Eq. (13): how strongly one triplet pulls its positive and pushes its negative, the other angle at its mean."""
+class Gradients(NamedTuple):
+    """How strongly one triplet of a batch of 1024 pulls its positive and pushes its negative, the other angle at its mean."""
+
+    pull: np.ndarray  # (M,) over θ⁺
+    push: np.ndarray  # (M,) over θ⁻
+
+
+def sdgm_gradients(modulation: Modulation, theta: Tensor) -> Gradients:
+    """Eq. (13)."""
     pos, neg, rel = modulation.moments
     own, found = SELF_WEIGHTS[modulation.self_weight], powers(modulation)
 
     def coupled(theta_rel: Tensor) -> Tensor:
         return coupled_weight(theta_rel, rel[0], rel[1], modulation.margin, modulation.coupled_weight)
 
-    figure, axis = new_panel()
     # No triplet is active only where both powers are 0, and then so are the weights.
     pull = modulation.alpha * own(theta, pos[0], pos[1]) * coupled(theta - neg[0]) / max(found.positive, 1e-12)
     push = own(theta, neg[0], neg[1]) * coupled(pos[0] - theta) / max(found.negative, 1e-12)
-    axis.plot(theta.numpy(), 1000 * pull.numpy(), color=POSITIVE, label=r"$\alpha w^+ / P^+$ over $\theta^+$")
-    axis.plot(theta.numpy(), 1000 * push.numpy(), "--", color=NEGATIVE, label=r"$w^- / P^-$ over $\theta^-$")
-    axis.set(xlabel="angle (rad)", ylabel="gradient × 1000", title="gradient of one triplet", ylim=(0, None))
+    return Gradients(pull.numpy(), push.numpy())
+
+
+def measured_gradients(modulation: Modulation, name: str, theta: Tensor) -> Gradients:
+    """Of any loss of the package with its default options, by autograd, after training on these angles."""
+    pos, neg = (one.numpy() for one in sample(modulation))
+    loss = prepare(loss_by_name(name, {}), Angles(pos, neg, modulation.moments.numpy()), ROWS)
+    angles = theta.numpy()
+    pull = measure_at(loss, angles, np.full(len(angles), modulation.neg_mean), ROWS).positive
+    push = -measure_at(loss, np.full(len(angles), modulation.pos_mean), angles, ROWS).negative
+    return Gradients(pull * ROWS / BATCH, push * ROWS / BATCH)
+
+
+def draw_gradients(found: Gradients, theta: Tensor, title: str, labels: tuple[str, str]) -> Figure:
+    figure, axis = new_panel()
+    axis.plot(theta.numpy(), 1000 * found.pull, color=POSITIVE, label=labels[0])
+    axis.plot(theta.numpy(), 1000 * found.push, "--", color=NEGATIVE, label=labels[1])
+    axis.set(xlabel="angle (rad)", ylabel="gradient × 1000", title=title)
     axis.legend(fontsize="x-small")
     return figure
 

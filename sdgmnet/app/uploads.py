@@ -1,13 +1,14 @@
 """What a browser sends: files in one folder, bounded in size and count."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 
-from sdgmnet.data.synthetic.demo import image_path
+from sdgmnet.data.synthetic.demo import image_path, read_hard_pair
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import declared_pixels, read_color, read_content, read_gray
 from sdgmnet.storage import new_file
@@ -30,18 +31,28 @@ def read_upload(sent: Any, folder: Path, name: str) -> Upload:
     """
     path = stored_path(sent, folder, name)
     shown = f"{name} ({sent.get('orig_name') or path.name})"
+    with shown_as(path, shown):
+        require_bounded(path, shown)
+        return Upload(read_color(path), read_gray(path))
+
+
+@contextmanager
+def shown_as(path: Path, shown: str) -> Iterator[None]:
+    """InputErrors without the path on the server, which means nothing to the user."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error).replace(str(path), shown)) from error
+
+
+def require_bounded(path: Path, shown: str) -> None:
     if path.stat().st_size > MAX_MEGABYTES * 1e6:
         raise InputError(f"{shown} has more than {MAX_MEGABYTES} MB: give a smaller image.")
-    try:
-        content = read_content(path)
-        pixels = declared_pixels(content)
-        if pixels > MAX_MEGAPIXELS * 1e6:
-            raise InputError(
-                f"{shown} has {pixels / 1e6:.1f} megapixels, more than the limit of {MAX_MEGAPIXELS}: resize it."
-            )
-        return Upload(read_color(path), read_gray(path))
-    except InputError as error:  # the path on the server means nothing to the user
-        raise InputError(str(error).replace(str(path), shown)) from error
+    pixels = declared_pixels(read_content(path))
+    if pixels > MAX_MEGAPIXELS * 1e6:
+        raise InputError(
+            f"{shown} has {pixels / 1e6:.1f} megapixels, more than the limit of {MAX_MEGAPIXELS}: resize it."
+        )
 
 
 def stored_path(sent: Any, folder: Path, name: str) -> Path:
@@ -57,7 +68,7 @@ def stored_path(sent: Any, folder: Path, name: str) -> Path:
 def write_examples(folder: Path) -> list[tuple[Path, Path]]:
     """Pairs of images from scikit-image, copied below `folder`; none if scikit-image is not installed."""
     try:
-        pairs: list[Sequence[np.ndarray]] = [[read_color(image_path(name)) for name in STEREO]]
+        pairs: list[Sequence[np.ndarray]] = [read_hard_pair()[:2], [read_color(image_path(name)) for name in STEREO]]
         upright = read_color(image_path(ROTATED))
     except InputError:  # the extra demo is not installed
         return []

@@ -18,10 +18,10 @@ from sdgmnet.report import print_aside, print_table, progress_bars
 from sdgmnet.sfm.attempts import MapperName
 from sdgmnet.sfm.colmap import require_mapper, require_pycolmap
 from sdgmnet.sfm.pairs import PairSelection, select_pairs
+from sdgmnet.sfm.summary import remarks, tables
 from sdgmnet.sfm.workspace import DENSE_SIZE, MIN_PHOTOS, Workspace, require_apart, require_own_folder
 from sdgmnet.storage import only_worker, write_json
 
-NAMED = 5  # photos in a remark; there may be many more
 IMPLAUSIBLE = 3  # exit code
 
 
@@ -153,54 +153,17 @@ def reconstruct_photos(
     if arguments.json:
         print(json.dumps(summary, indent=2))
     else:
-        print_summary(summary)
+        for table in tables(summary):
+            print_table(*table)
         print(f"The model is in {workspace.folder}: open cloud.html in a browser, or the folder in COLMAP's GUI.")
     return IMPLAUSIBLE if summary["implausible"] else 0
 
 
 def print_remarks(summary: dict[str, Any]) -> None:
-    for name, reason in summary["broken"]:
-        print_aside(f"{name} {reason}; skipped.")
-    if missing := summary["unregistered"]:
-        more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
-        print_aside(f"In no model: {', '.join(missing[:NAMED])}{more}.")
+    for one in remarks(summary):
+        print_aside(one)
     if summary["implausible"]:
         print_aside(
             f"The model is implausible: {'; '.join(summary['implausible'])}. Use photos with more overlap, or --cameras one if "
             "one camera took them. No depth maps are computed from such a model."
         )
-
-
-def print_summary(summary: dict[str, Any]) -> None:
-    figures = [
-        ["registered photos", f"{summary['registered']} of {summary['photos']}"],
-        ["points", f"{summary['points']}"],
-        ["observations", f"{summary['observations']}"],
-        ["track length", f"{summary['track_length']:.3f}"],
-        ["observations per photo", f"{summary['observations_per_image']:.1f}"],
-        ["reprojection error", f"{summary['reprojection_error']:.3f} px"],
-        ["verified pairs", f"{summary['inlier_pairs']} of {summary['pairs']}"],
-        ["verified matches", f"{summary['inlier_matches']}"],
-        ["keypoints per photo", f"{summary['keypoints']:.0f}"],
-    ]
-    figures.append(["plausible", "no" if summary["implausible"] else "yes"])
-    if len(summary["attempts"]) > 1:
-        figures.append(["attempt", f"{summary['attempt']} ({len(summary['attempts'])} were tried)"])
-    if dense := summary.get("dense"):
-        figures.append([f"dense points, engine {dense['engine']}", f"{dense['points']}"])
-    models = summary["models"]
-    print_table(["", "value" if len(models) == 1 else "largest model"], figures)
-    if len(models) > 1:
-        print_table(
-            ["model", "photos", "points", "track length", "reprojection error", "plausible"],
-            [
-                [f"sparse/{number}", f"{one['registered']}", f"{one['points']}", f"{one['track_length']:.3f}",
-                 f"{one['reprojection_error']:.3f} px", "no" if one["implausible"] else "yes"]
-                for number, one in enumerate(models)
-            ],
-        )  # fmt: skip
-    if summary["implausible"]:
-        print_table(["why the model is implausible"], [[reason] for reason in summary["implausible"]])
-    seconds, peaks = summary["seconds"], summary["peak_bytes_of"]
-    rows = [[stage, f"{seconds[stage]:.1f}", f"{peaks.get(stage, 0) / 1e6:.0f}"] for stage in seconds]
-    print_table(["stage", "seconds", "MB"], rows)

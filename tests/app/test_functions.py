@@ -9,15 +9,26 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+import torch
 
-from sdgmnet.app import matching, uploads, watching
-from sdgmnet.app.understanding import PRESETS, Modulation, panels, png, powers, summary
+from sdgmnet.app import matching, reconstructing, uploads, watching
+from sdgmnet.app.understanding import (
+    PRESETS,
+    Modulation,
+    measured_gradients,
+    panels,
+    png,
+    powers,
+    sdgm_gradients,
+    summary,
+)
 from sdgmnet.cli import main
 from sdgmnet.data.synthetic.demo import image_path
 from sdgmnet.errors import InputError
 from sdgmnet.features.draw import TITLE, layout
 from sdgmnet.features.images import read_color, read_gray
 from sdgmnet.loss.weights import SELF_WEIGHTS
+from sdgmnet.registry import LOSSES
 from tests.app.samples import write_log
 
 PATHS = tuple(image_path(f"motorcycle_{side}.png") for side in ("left", "right"))
@@ -113,10 +124,47 @@ def test_uploads_are_checked(tmp_path: Path) -> None:
 
 def test_examples_can_be_matched(tmp_path: Path) -> None:
     pairs = uploads.write_examples(tmp_path)
-    assert len(pairs) == 2
-    a, b = (uploads.read_upload({"path": str(path)}, tmp_path, "image") for path in pairs[1])
+    assert len(pairs) == 3
+    a, b = (uploads.read_upload({"path": str(path)}, tmp_path, "image") for path in pairs[-1])
     result = matching.compare((a.gray, b.gray), matching.MatchOptions(("sift",), keypoints=500)).results[0]
     assert result.inlier.sum() > 20  # the second image is the first one, rotated
+
+
+def test_an_implausible_model_and_missing_photos_are_reported() -> None:
+    summary = {"broken": [("a<b>.jpg", "is truncated")], "unregistered": ["c.jpg"], "implausible": ["12 points"]}
+    text = reconstructing.remarks_text(summary)
+    assert "implausible" in text and "12 points" in text and "c.jpg" in text
+    assert "a&lt;b&gt;.jpg is truncated" in text
+
+
+def test_missing_pycolmap_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sdgmnet.sfm.colmap.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"sdgmnet\[sfm\]"):
+        reconstructing.reconstruct_photos([], reconstructing.PhotoOptions(), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("changed", [{"descriptor": "sfit"}, {"keypoints": 0}, {"size": 100_000}])
+def test_invalid_options_of_a_reconstruction(changed: dict[str, object]) -> None:
+    with pytest.raises(InputError):
+        reconstructing.PhotoOptions(**changed)  # type: ignore[arg-type]
+
+
+def test_photos_are_bounded_in_size_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconstructing, "MAX_TOTAL_MEGABYTES", 0.001)
+    path = tmp_path / "photo.png"
+    cv2.imwrite(str(path), np.random.default_rng(0).integers(0, 255, (40, 40), np.uint8))
+    with pytest.raises(InputError, match="MB"):
+        reconstructing.require_photos([{"path": str(path)}] * 3, tmp_path)
+
+
+def test_names_of_users_stay_in_the_folder(tmp_path: Path) -> None:
+    path = tmp_path / "photo.png"
+    cv2.imwrite(str(path), np.zeros((8, 8), np.uint8))
+    sent = [{"path": str(path), "orig_name": name} for name in ("../../up.png", "one.png", "one.png")]
+    given = reconstructing.collect(reconstructing.require_photos(sent, tmp_path), tmp_path / "photos", 800)
+    assert given.names == ("one.png", "one_2.png", "up.png")
+    assert {one.name for one in (tmp_path / "photos").iterdir()} == set(given.names)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -142,6 +190,18 @@ def test_powers_of_the_step_weight() -> None:
 def test_every_panel_is_drawn(self_weight: str) -> None:
     found = panels(Modulation(self_weight=self_weight, margin=0.99, coupled_weight="step"))
     assert len(found) == 6 and all(png(figure).startswith(b"\x89PNG") for figure in found.values())
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_gradient_of_every_loss_is_drawn(name: str) -> None:
+    assert f"gradient of {name}" in panels(Modulation(), name)
+
+
+def test_the_measured_gradient_of_sdgm_is_that_of_the_equation() -> None:
+    theta = torch.linspace(0.65, 1.5, 7, dtype=torch.float64)  # negatives below 0.6 rad are ignored
+    measured, equation = measured_gradients(Modulation(), "sdgm", theta), sdgm_gradients(Modulation(), theta)
+    for one, other in zip(measured, equation, strict=True):
+        assert one == pytest.approx(other, rel=1e-3, abs=1e-7) and one.max() > 0
 
 
 @pytest.mark.parametrize("changed", [{"pos_std": 0.0}, {"margin": 1.0}, {"alpha": float("nan")}, {"self_weight": "l3"}])

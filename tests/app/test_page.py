@@ -1,5 +1,6 @@
 """The page as a program and as a person use it: through its API, and in Chromium."""
 
+import gc
 import json
 import os
 import shutil
@@ -7,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,20 +19,33 @@ import numpy as np
 import pytest
 
 from sdgmnet.data.synthetic.demo import image_path
+from sdgmnet.errors import InputError
 from tests.app.samples import write_log
+from tests.sfm.planes import write_photos
 
 reason = "the app's page needs gradio: make test-app"
 gr = pytest.importorskip("gradio", reason=reason)
 client = pytest.importorskip("gradio_client", reason=reason)
 
-from sdgmnet.app import page  # noqa: E402  after the check for gradio
+from sdgmnet.app import match_tab, page  # noqa: E402  after the check for gradio
 
 LEFT, RIGHT = (str(image_path(f"motorcycle_{side}.png")) for side in ("left", "right"))
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder, runs = (tmp_path_factory.mktemp(name) for name in ("uploads", "runs"))
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of uploads, jobs and results."""
+    return tmp_path_factory.mktemp("uploads")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return list(map(str, write_photos(tmp_path_factory.mktemp("photos"))))
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    runs = tmp_path_factory.mktemp("runs")
     write_log(runs / "one")
     patch = pytest.MonkeyPatch()
     patch.setenv("GRADIO_TEMP_DIR", str(folder))
@@ -82,8 +97,82 @@ def test_a_run_and_the_statistics(api: Any) -> None:
 
 def test_a_public_page_opens_no_paths(tmp_path: Path) -> None:
     setting = page.Setting(tmp_path, tmp_path, is_public=True)
-    with pytest.raises(page.InputError, match="not offered"):
-        page.run_match(setting, None, None, [str(tmp_path)], 100, 0.9, "none")
+    with pytest.raises(InputError, match="not offered"):
+        match_tab.run_match(setting, None, None, [str(tmp_path)], 100, 0.9, "none")
+
+
+# Photos of a scene
+
+
+def reconstruct(api: Any, photos: list[str]) -> Any:
+    """The job, under way."""
+    return api.submit([client.handle_file(one) for one in photos], "sift", 1000, 800, api_name="/reconstruct")
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_two_users_reconstruct_at_once(url: str, folder: Path, photos: list[str], tmp_path: Path) -> None:
+    text = tmp_path / "text.jpg"
+    text.write_text("not an image")
+    users = [client.Client(url, verbose=False, analytics_enabled=False) for _ in range(2)]
+    jobs = [reconstruct(user, sent) for user, sent in zip(users, (photos, [*photos, str(text)]), strict=True)]
+    for job, remark in zip(jobs, ("", "text.jpg is not"), strict=True):
+        problem, remarks, model, *files, tables = job.result(timeout=300)
+        cloud, points, archive = (Path(one["value"]) for one in files)
+        assert problem == "" and remarks.startswith(remark)
+        assert "<iframe" in model and f"| registered photos | 6 of {6 + bool(remark)} |" in tables
+        assert cloud.stat().st_size > 1000 and points.stat().st_size > 1000
+        with zipfile.ZipFile(archive) as zipped:
+            assert {"model/images/00.png", "model/sparse/0/points3D.txt", "model/summary.json"} <= set(
+                zipped.namelist()
+            )
+    assert not list(folder.glob("job-*"))
+
+
+def test_photos_that_cannot_be_used(api: Any, photos: list[str], tmp_path: Path) -> None:
+    text, large = tmp_path / "text.jpg", tmp_path / "large.png"
+    text.write_text("not an image")
+    cv2.imwrite(str(large), np.zeros((5000, 8000), np.uint8))
+    for sent, message in (
+        ([], "not 0"),
+        (photos[:2], "not 2"),
+        (photos[:1] * 31, "not 31"),
+        ([*photos, str(large)], "large.png has 40.0 megapixels"),
+        ([*photos[:2], str(text)], "text.jpg"),
+    ):
+        problem, *others = reconstruct(api, sent).result(timeout=120)
+        assert message in problem and not any(others)
+        assert "/" not in problem  # no path of the server
+
+
+def test_a_cancelled_job_stops_and_its_files_and_memory_return(api: Any, folder: Path, photos: list[str]) -> None:
+    cancel_a_job(api, folder, photos)
+    before = resident_megabytes()
+    for _ in range(3):
+        cancel_a_job(api, folder, photos)
+    assert resident_megabytes() < before + 100
+    assert match(api, LEFT, RIGHT)[0] == ""
+
+
+def cancel_a_job(api: Any, folder: Path, photos: list[str]) -> None:
+    job = reconstruct(api, photos)
+    wait_for(lambda: list(folder.glob("job-*/model/database.db")))
+    assert api.predict(api_name="/cancel") == "Cancelled."
+    assert job.result(timeout=60)[0] == "Cancelled."
+    assert not list(folder.glob("job-*"))
+
+
+def resident_megabytes() -> float:
+    gc.collect()
+    status = Path("/proc/self/status")
+    if not status.exists():
+        pytest.skip("needs /proc")
+    return int(next(line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmRSS:"))) / 1000
 
 
 def test_the_command_ends_without_leaving_files(tmp_path: Path) -> None:
@@ -137,6 +226,7 @@ def wait(browser: Any, script: str, seconds: float = 120) -> Any:
 
 
 def open_tab(browser: Any, name: str) -> None:
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})  # on a phone, some are in a menu
     find = f"[...document.querySelectorAll('button[role=tab]')].find(one => one.innerText.trim() == '{name}')"
     wait(browser, find)
     browser.execute_script(f"{find}.click()")
@@ -187,6 +277,51 @@ def test_match_and_understand_in_chromium(browser: Any, url: str, tmp_path: Path
     severe = [one for one in browser.get_log("browser") if one["level"] == "SEVERE"]
     assert not severe
     assert outside_requests(browser) == []
+
+
+def test_reconstruct_in_chromium(browser: Any, url: str, folder: Path, photos: list[str], tmp_path: Path) -> None:
+    start_reconstruction(browser, url, photos)
+    frame = wait(browser, "document.querySelector('#model iframe')")
+    assert "registered photos" in wait(browser, "document.querySelector('#model-summary table')?.innerText")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", frame)
+    browser.switch_to.frame(frame)
+    title = browser.find_element("css selector", "header").text
+    canvas, before = browser.find_element("css selector", "canvas"), wait(browser, DRAWN)
+    canvas.send_keys("\ue014" * 3)  # right arrow
+    wait(browser, f"{DRAWN} != {before}")
+    browser.switch_to.default_content()
+    assert "6 of 6 photos" in title
+    for width in (1280, 390):
+        screenshot(browser, tmp_path, "reconstruct", width)
+    assert not [one for one in browser.get_log("browser") if one["level"] == "SEVERE"]
+    assert outside_requests(browser) == []
+
+
+# A number that depends on all drawn pixels, 0 before anything is drawn.
+DRAWN = "image ? new Uint32Array(image.data.buffer).reduce((sum, one, at) => (sum + one * (at % 997)) % 1e9, 0) : 0"
+
+
+def start_reconstruction(browser: Any, url: str, photos: list[str]) -> None:
+    browser.get(url)
+    open_tab(browser, "Reconstruct")
+    wait(browser, "document.querySelector('#photos input[type=file]')")
+    browser.find_element("css selector", "#photos input[type=file]").send_keys("\n".join(photos))
+    wait(browser, f"document.querySelectorAll('#photos .download').length == {len(photos)}")
+    browser.execute_script("document.querySelector('#reconstruct-button').click()")
+
+
+def test_cancel_in_chromium_and_a_closed_tab(browser: Any, url: str, folder: Path, photos: list[str]) -> None:
+    models = len(list(folder.glob("model-*")))
+    start_reconstruction(browser, url, photos)
+    wait_for(lambda: list(folder.glob("job-*")))
+    browser.execute_script("document.querySelector('#cancel-button').click()")
+    wait(browser, "document.querySelector('#reconstruct-problem')?.innerText.includes('Cancelled.')")
+    wait_for(lambda: not list(folder.glob("job-*")))
+    start_reconstruction(browser, url, photos)
+    wait_for(lambda: list(folder.glob("job-*")))
+    browser.get("about:blank")
+    wait_for(lambda: not list(folder.glob("job-*")))
+    assert len(list(folder.glob("model-*"))) == models  # both stopped before their end
 
 
 def outside_requests(browser: Any) -> list[str]:

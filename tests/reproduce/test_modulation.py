@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from reproduce.microscope import NEARER, ROW, gradient_of, measure, prepare, triplet_batch, walk, warm_up
 from reproduce.modulation import (
     content,
     draw_modulations,
@@ -23,6 +22,7 @@ from reproduce.modulation import (
 from sdgmnet.loss.registry import loss_by_name
 from sdgmnet.loss.statistics import Float64State
 from sdgmnet.training.angles import Angles
+from sdgmnet.training.microscope import NEARER, ROW, gradient_of, measure, prepare, triplet_batch, walk, warm_up
 
 ROWS = 6
 PLACES = [(0.1, 0.7), (0.35, 1.45), (0.62, 0.64), (0.8, 0.9), (0.83, 1.17), (1.2, 0.75), (1.5, 1.5), (1.0, 1.3)]
