@@ -26,12 +26,12 @@ from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.match import MatcherName
 from sdgmnet.metrics import pose_auc
 from sdgmnet.report import OnProgress, no_progress
-from sdgmnet.sfm.attempts import COLMAP_DEFAULTS
 from sdgmnet.sfm.database import image_ids, open_database, read_matches
 from sdgmnet.sfm.feature_sources import ColmapSift, DescribedPhotos, FeatureSource, ReconstructOptions, detect_sift
 from sdgmnet.sfm.fusion import densify
 from sdgmnet.sfm.pairs import select_pairs
 from sdgmnet.sfm.photo_import import ImportedPhotos, read_imported
+from sdgmnet.sfm.plausibility import COLMAP_DEFAULTS
 from sdgmnet.sfm.reconstruct import NoModel, Photos, reconstruct, summarise
 from sdgmnet.sfm.scene import View
 from sdgmnet.sfm.viewer import draw_models

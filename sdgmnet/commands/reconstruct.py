@@ -15,9 +15,9 @@ from sdgmnet.features.pairs import NEIGHBOURS_HELP, PAIRS_DEFAULT, PAIRS_HELP
 from sdgmnet.options import Flag, Option, Out, Positional, require_options
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import print_aside, print_table, progress_bars
-from sdgmnet.sfm.attempts import MapperName
 from sdgmnet.sfm.colmap import require_mapper, require_pycolmap
 from sdgmnet.sfm.pairs import PairSelection, select_pairs
+from sdgmnet.sfm.plausibility import MapperName
 from sdgmnet.sfm.workspace import DENSE_SIZE, MIN_PHOTOS, Workspace, require_apart, require_own_folder
 from sdgmnet.storage import only_worker, write_json
 
