@@ -113,7 +113,8 @@ def match_hard_pair(out: Path) -> Section:
     text = (
         f"The second image is the first one, changed: {HARD_CHANGES}. All descriptors have the same keypoints, the same ratio "
         f"test and the same verification (one homography by MAGSAC++, within 3 pixels). A pair counts as matched from "
-        f"{MIN_INLIERS} inliers, as in COLMAP. The change was chosen so that SIFT fails; with other ratio tests, or none, it fails too. "
+        f"{MIN_INLIERS} inliers, as in COLMAP. The change was chosen so that SIFT fails; with other ratio tests, or none, it "
+        "fails too. "
         "Inliers are correct if they agree with the known change."
     )
     return section._replace(text=text, image=out / "hard_pair.jpg")
