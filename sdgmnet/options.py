@@ -367,6 +367,12 @@ def filled(text: str, width: int) -> str:
     return "\n\n".join(one if one.startswith(" ") else textwrap.fill(one, width) for one in paragraphs)
 
 
+def pick(kind: type[Value], arguments: Any, **more: Any) -> Value:
+    """A dataclass with the values of the arguments of the same names, and `more`; what neither has keeps its default."""
+    same = {name: getattr(arguments, name) for name in kind.__dataclass_fields__ if hasattr(arguments, name)}  # type: ignore[attr-defined]
+    return kind(**{**same, **more})
+
+
 def require_options(arguments: Any, **minimum: int) -> None:
     """Check options that several commands share: those named here by their minimum; contrast, ratio and seed by their range."""
     for name, lowest in minimum.items():

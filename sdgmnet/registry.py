@@ -26,7 +26,7 @@ LOSSES: dict[str, str] = {
 }
 ENCODERS: dict[str, str] = {
     "sdgmnet": "sdgmnet.encoders.sdgmnet:SDGMNet",
-    "fast": "sdgmnet.encoders.fast:FastSDGMNet",
+    "fast": "sdgmnet.encoders.sdgmnet:FastSDGMNet",
     "l2net": "sdgmnet.encoders.l2net:L2Net",
     "tfeat": "sdgmnet.encoders.tfeat:TFeat",
 }

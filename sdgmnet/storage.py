@@ -218,15 +218,29 @@ def require_regular_file(source: Path | str) -> None:
         raise OSError(errno.EINVAL, "a pipe, socket or device, not a file", str(source))
 
 
-def read_bytes(source: Path | str) -> bytes:
-    """The content of a regular file, or OSError."""
-    require_regular_file(source)
-    return Path(source).read_bytes()
+@contextmanager
+def reading(source: Path | str, advice: str = "") -> Iterator[None]:
+    """InputError if it is not a regular file, or opening and reading it fails. advice: what to do where it is missing."""
+    try:
+        require_regular_file(source)
+        yield
+    except FileNotFoundError:
+        raise InputError(f"{source} does not exist{advice and f': {advice}'}.") from None
+    except OSError as error:
+        raise InputError(f"{source} cannot be read ({error.strerror}).") from error
 
 
-def read_text(source: Path | str) -> str:
-    """The text of a regular file, or OSError; UnicodeDecodeError if it is not UTF-8."""
-    return read_bytes(source).decode("utf-8")
+def read_bytes(source: Path | str, advice: str = "") -> bytes:
+    with reading(source, advice):
+        return Path(source).read_bytes()
+
+
+def read_text(source: Path | str, advice: str = "") -> str:
+    """InputError if it is not UTF-8, too."""
+    try:
+        return read_bytes(source, advice).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{source} is not a text file: {advice or 'write it again'}.") from error
 
 
 def digest(source: Path | str) -> str:
@@ -245,12 +259,9 @@ def write_json(target: Path | str, content: Any) -> None:
 
 def read_json(source: Path | str) -> Any:
     """Any valid JSON. NaN and Infinity are not, and are refused."""
+    text = read_text(source)
     try:
-        return parse_json(read_text(source))
-    except FileNotFoundError:
-        raise InputError(f"{source} does not exist.") from None
-    except OSError as error:
-        raise InputError(f"{source} cannot be read ({error.strerror}).") from error
+        return parse_json(text)
     except ValueError as error:
         raise InputError(f"{source} is not valid JSON ({error}): it may be truncated; write it again.") from error
 

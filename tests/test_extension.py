@@ -90,8 +90,8 @@ def test_the_tests_of_all_losses_and_the_reference_cover_the_additions(extended:
     for name in ("tests", "reproduce", "bench", "pyproject.toml"):
         (place / name).symlink_to(REPOSITORY / name)
     shutil.copytree(REPOSITORY / "docs", place / "docs", ignore=shutil.ignore_patterns("*.png", "*.jpg"))
-    said = run("-q", "-p", "no:cacheprovider", "tests/loss/test_baselines.py", "-k", "toyloss", module="pytest")
-    assert " passed" in said
+    files = [f"tests/loss/test_{name}.py" for name in ("baselines", "ranks", "registry")]
+    assert " passed" in run("-q", "-p", "no:cacheprovider", *files, "-k", "toyloss", module="pytest")
     print_reference = place / "print_reference.py"
     print_reference.write_text("from docs.make_reference import command_line\nprint(command_line())\n")
     assert "### sdgmnet evaluate toybench" in run(module="print_reference")

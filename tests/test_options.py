@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from sdgmnet.errors import InputError
-from sdgmnet.options import Flag, Option, Out, Positional, help_text, parse, require_options
+from sdgmnet.options import Flag, Option, Out, Positional, help_text, parse, pick, require_options
 
 
 @dataclass(frozen=True)
@@ -150,3 +150,20 @@ def test_ranges_that_commands_share() -> None:
         require_options(Given, keypoints=1)
     with pytest.raises(InputError, match=r"--ratio must be in \(0, 1\]"):
         require_options(Given)
+
+
+def test_pick_takes_what_has_the_same_name() -> None:
+    @dataclass(frozen=True)
+    class Part:
+        size: int = 1
+        seed: int = 2
+        kept: int = 3
+
+    @dataclass(frozen=True)
+    class All:
+        size: int = 10
+        seed: int = 20
+        other: int = 30
+
+    assert pick(Part, All()) == Part(10, 20, 3)
+    assert pick(Part, All(), seed=5) == Part(10, 5, 3)

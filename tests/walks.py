@@ -81,7 +81,7 @@ def all_walks(data: Path, out: str) -> dict[str, tuple[str, str]]:
         "train": ("sdgmnet.loss.sdgm:forward", f"sdgmnet train --data {out}/a {train} -o {out}/run"),
         "describe": ("sdgmnet.native.trunk:describe", f"sdgmnet describe {photos[0]} -o {out}/one.h5"),
         "match": ("sdgmnet.native.nearest:two_nearest_and_back", f"sdgmnet match {photos[0]} {photos[1]}"),
-        "data photos": ("sdgmnet.data.photos.patches:write_scene", f"sdgmnet data photos {scene} -o {out}/patches"),
+        "data photos": ("sdgmnet.data.photos.pipeline:write_scene", f"sdgmnet data photos {scene} -o {out}/patches"),
         "evaluate hpatches": (
             "sdgmnet.native.nearest:nearest",
             f"sdgmnet evaluate hpatches sift --root {out}/strips --split all",

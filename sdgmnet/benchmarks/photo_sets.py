@@ -83,9 +83,10 @@ def _read_colmap(folder: Path) -> dict[str, View]:
 
 def _read_strecha(path: Path) -> View:
     """K in three lines, a line of zeros, the camera's axes as columns in three lines, its centre, its image size."""
+    words = read_text(path).split()
     try:
-        numbers = [float(word) for word in read_text(path).split()]
-    except (ValueError, OSError) as error:
+        numbers = [float(word) for word in words]
+    except ValueError as error:
         raise InputError(f"{path} is not a .camera file: it holds something other than numbers.") from error
     if len(numbers) < 26 or not np.isfinite(numbers).all():
         raise InputError(f"{path} holds {len(numbers)} numbers; a .camera file has 26 finite ones: write it again.")

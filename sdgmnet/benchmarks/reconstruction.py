@@ -25,13 +25,14 @@ from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.match import MatcherName
 from sdgmnet.metrics import pose_auc
+from sdgmnet.options import pick
 from sdgmnet.report import OnProgress, no_progress
-from sdgmnet.sfm.attempts import COLMAP_DEFAULTS
 from sdgmnet.sfm.database import image_ids, open_database, read_matches
 from sdgmnet.sfm.feature_sources import ColmapSift, DescribedPhotos, FeatureSource, ReconstructOptions, detect_sift
 from sdgmnet.sfm.fusion import densify
 from sdgmnet.sfm.pairs import select_pairs
 from sdgmnet.sfm.photo_import import ImportedPhotos, read_imported
+from sdgmnet.sfm.plausibility import COLMAP_DEFAULTS
 from sdgmnet.sfm.reconstruct import NoModel, Photos, reconstruct, summarise
 from sdgmnet.sfm.scene import View
 from sdgmnet.sfm.viewer import draw_models
@@ -138,14 +139,7 @@ def evaluate(entry: Entry, photos: PhotoSet, out: Path, options: BenchmarkOption
     with only_worker(workspace.records):
         source = feature_source(entry, photos, out, options, on_progress)
         names = Photos(photos.images, photos.photos)
-        model_options = ReconstructOptions(
-            cameras=options.cameras,
-            mutual=options.mutual,
-            ratio=options.ratio,
-            matcher=options.matcher,
-            seed=options.seed,
-            threads=options.threads,
-        )
+        model_options = pick(ReconstructOptions, options)
         pairs = select_pairs(options.pairs, options.neighbours, photos.photos)
         models = reconstruct(workspace, names, source, pairs, model_options, on_progress, COLMAP_DEFAULTS)
         summary = summarise(workspace, names, source, models)

@@ -21,19 +21,11 @@ from sdgmnet.data.scenes import mixed_layout
 from sdgmnet.data.synthetic.demo import read_demo
 from sdgmnet.data.synthetic.sets import PHOTO_VIEWING, ViewOptions, make_view_sets
 from sdgmnet.errors import InputError, resumable
-from sdgmnet.options import Flag, Option, Out, Positional, require_options
+from sdgmnet.options import Flag, Option, Out, Positional, pick, require_options
 from sdgmnet.registry import WINDOW
 from sdgmnet.report import Section, deliver, print_aside, print_table, progress_bars, track
 
 MOST_PATCHES = 16000  # in a strip: OpenCV reads images of up to a million pixels in height
-
-
-def require_at_least(arguments: Any, **limits: int) -> None:
-    """InputError where an option is below its limit."""
-    for name, limit in limits.items():
-        if getattr(arguments, name) < limit:
-            option = f"--{name.replace('_', '-')}"
-            raise InputError(f"{option} must be at least {limit}, not {getattr(arguments, name)}.")
 
 
 def require_results(results: Sequence[Any], failures: Sequence[tuple[str, str]], what: str) -> None:
@@ -132,10 +124,7 @@ class PhotosArguments:
 
 
 def photos(arguments: PhotosArguments) -> None:
-    require_options(arguments)
-    require_at_least(arguments, keypoints=1, size=64, dense_size=64, threads=1, seed=0, all_pairs=0)
-    if arguments.seed >= 2**31:
-        raise InputError(f"--seed must be below 2^31, not {arguments.seed}.")
+    require_options(arguments, keypoints=1, size=64, dense_size=64, threads=1, all_pairs=0)
     if not 0 < arguments.smallest_scale < float("inf"):
         raise InputError(f"--smallest-scale must be a positive number, not {arguments.smallest_scale}.")
     out, work = arguments.out, arguments.work or arguments.out / ".work"
@@ -153,19 +142,9 @@ def photos(arguments: PhotosArguments) -> None:
 
     torch.set_num_threads(arguments.threads)
     options = PhotoOptions(
-        SparseOptions(
-            size=arguments.size,
-            cameras=arguments.cameras,
-            all_pairs=arguments.all_pairs,
-            seed=arguments.seed,
-            threads=arguments.threads,
-        ),
+        pick(SparseOptions, arguments),
         DenseOptions(size=arguments.dense_size, seed=arguments.seed),
-        PointOptions(
-            keypoints=arguments.keypoints,
-            smallest_scale=arguments.smallest_scale,
-            reprojected=arguments.reprojected,
-        ),
+        pick(PointOptions, arguments),
         arguments.source,
         arguments.window,
     )
@@ -222,8 +201,7 @@ class ViewsArguments:
 
 
 def views(arguments: ViewsArguments) -> None:
-    require_options(arguments)
-    require_at_least(arguments, photos=1, views=2, keypoints=1, size=64, threads=1, seed=0)
+    require_options(arguments, photos=1, views=2, keypoints=1, size=64, threads=1)
     viewing = replace(PHOTO_VIEWING, views=arguments.views, keypoints=arguments.keypoints)
     options = ViewOptions(viewing, arguments.photos, arguments.size, arguments.seed, arguments.window)
     require_photos(arguments.folder)
@@ -266,7 +244,7 @@ class StripsArguments:
 
 
 def hpatches(arguments: StripsArguments) -> None:
-    require_at_least(arguments, patches=1, seed=0)
+    require_options(arguments, patches=1)
     if arguments.patches > MOST_PATCHES:
         raise InputError(f"--patches must be at most {MOST_PATCHES}, not {arguments.patches}.")
     options = StripOptions(arguments.patches, arguments.seed)
@@ -307,7 +285,7 @@ class PairsArguments:
 def pairs(arguments: PairsArguments) -> None:
     if not arguments.patchsets:
         raise InputError("name the PatchSets to draw test pairs for.")
-    require_at_least(arguments, count=2)
+    require_options(arguments, count=2)
     found = {one.resolve(): one for folder in arguments.patchsets for one in patchset_folders(folder)}  # each once
     opened = {folder: PatchSet.open(folder) for folder in found.values()}
     kept = [folder for folder, one in opened.items() if one.test_pairs is not None and not arguments.replace]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sdgmnet.data.sources import Sources, open_sources
 from sdgmnet.data.synthetic.demo import HARD_CHANGES, TEST_IMAGES, TRAIN_IMAGES, read_hard_pair, read_motorcycle
-from sdgmnet.descriptors import load_descriptor
+from sdgmnet.descriptors import load_descriptors
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import descriptor_from_encoder
 from sdgmnet.options import Out
@@ -26,6 +26,7 @@ from sdgmnet.report import (
 from sdgmnet.training.config import TrainConfig
 
 TITLE = "SDGMNet: the demo"
+HANDCRAFTED = ("SIFT=sift", "RootSIFT=rootsift")
 UNFINISHED = "An encoder is being trained from scratch: see the terminal, and load this page again in a few minutes."
 NEXT = Section(
     "What to try next",
@@ -93,15 +94,14 @@ def main(arguments: Arguments) -> None:
 
 def match_hard_pair(out: Path) -> Section:
     """Match a pair that SIFT cannot match: a section, whose table is printed, with a figure."""
-    from sdgmnet.benchmarks import warped_pair
+    from sdgmnet.benchmarks.demo_pairs import MIN_INLIERS, compare_warped, warped_table
     from sdgmnet.features.draw import draw_matches, stack_images
 
     pair = read_hard_pair()
-    descriptors = [load_descriptor(text) for text in ("SIFT=sift", "RootSIFT=rootsift", f"SDGMNet={ALIAS}")]
+    descriptors = load_descriptors((*HANDCRAFTED, f"SDGMNet={ALIAS}"))
     with progress_bars() as on_progress:
-        scores = warped_pair.compare(descriptors, pair, on_progress=on_progress)
-    least = warped_pair.MIN_INLIERS
-    section = Section(f"A hard pair, matched if it has {least} inliers", "", *warped_pair.table(scores))
+        scores = compare_warped(descriptors, pair, on_progress=on_progress)
+    section = Section(f"A hard pair, matched if it has {MIN_INLIERS} inliers", "", *warped_table(scores))
     print_sections([section])
     drawn = []
     for one, name in ((scores[0], "hard_sift.png"), (scores[-1], "hard.png")):
@@ -112,8 +112,9 @@ def match_hard_pair(out: Path) -> Section:
     stack_images(drawn, out / "hard_pair.jpg")
     text = (
         f"The second image is the first one, changed: {HARD_CHANGES}. All descriptors have the same keypoints, the same ratio "
-        f"test and the same verification (one homography by MAGSAC++, within 3 pixels). A pair counts as matched from {least} "
-        "inliers, as in COLMAP. The change was chosen so that SIFT fails; with other ratio tests, or none, it fails too. "
+        f"test and the same verification (one homography by MAGSAC++, within 3 pixels). A pair counts as matched from "
+        f"{MIN_INLIERS} inliers, as in COLMAP. The change was chosen so that SIFT fails; with other ratio tests, or none, it "
+        "fails too. "
         "Inliers are correct if they agree with the known change."
     )
     return section._replace(text=text, image=out / "hard_pair.jpg")
@@ -121,15 +122,15 @@ def match_hard_pair(out: Path) -> Section:
 
 def match_motorcycle(out: Path) -> Section:
     """Match two photos of a motorcycle with known disparity: a section, whose table is printed, and two figures."""
-    from sdgmnet.benchmarks import stereo
+    from sdgmnet.benchmarks.demo_pairs import NEAR, score_stereo, stereo_table
     from sdgmnet.features.draw import draw_matches
 
     pair = read_motorcycle()
-    descriptors = [load_descriptor(text) for text in ("SIFT=sift", "RootSIFT=rootsift", f"SDGMNet={ALIAS}")]
+    descriptors = load_descriptors((*HANDCRAFTED, f"SDGMNet={ALIAS}"))
     with progress_bars() as on_progress:
-        scores = [stereo.score(one, pair) for one in track(descriptors, "matching a stereo pair", on_progress)]
-    heading = f"Matches of a stereo pair, correct within {stereo.NEAR:g} pixels"
-    section = Section(heading, "", *stereo.table(scores))
+        scores = [score_stereo(one, pair) for one in track(descriptors, "matching a stereo pair", on_progress)]
+    heading = f"Matches of a stereo pair, correct within {NEAR:g} pixels"
+    section = Section(heading, "", *stereo_table(scores))
     print_sections([section])
     for one, name in ((scores[0], "matches_sift.png"), (scores[-1], "matches.png")):
         title = f"{one.label}: {int(one.correct.sum())} of {len(one.correct)} matches are correct"
@@ -162,7 +163,7 @@ def evaluate(
 
     torch.manual_seed(config.seed)
     untrained, (trained, _) = load(ENCODERS[config.encoder])().eval(), load_encoder(run / "last.safetensors")
-    handcrafted = [load_descriptor(text) for text in ("SIFT=sift", "RootSIFT=rootsift")]
+    handcrafted = load_descriptors(HANDCRAFTED)
     descriptors = [
         descriptor_from_encoder(untrained, "untrained encoder"),
         *handcrafted,

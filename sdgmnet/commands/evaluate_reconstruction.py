@@ -9,7 +9,7 @@ from sdgmnet.descriptors import COMPARED
 from sdgmnet.errors import InputError, resumable
 from sdgmnet.features.match import MATCHER_HELP, MatcherName
 from sdgmnet.features.pairs import NEIGHBOURS_HELP, PAIRS_HELP
-from sdgmnet.options import Flag, Option, Out, Positional, require_options
+from sdgmnet.options import Flag, Option, Out, Positional, pick, require_options
 from sdgmnet.report import Section, deliver, print_aside, progress_bars
 from sdgmnet.sfm.colmap import require_pycolmap
 from sdgmnet.sfm.workspace import DENSE_SIZE, require_apart
@@ -85,7 +85,7 @@ def main(arguments: Arguments) -> None:
     from sdgmnet.plots import draw_reconstruction
 
     entries = parse_entries(arguments.descriptors)
-    options = BenchmarkOptions(**{name: getattr(arguments, name) for name in BenchmarkOptions.__dataclass_fields__})
+    options = pick(BenchmarkOptions, arguments)
     use_threads(arguments.threads)
     with resumable(), progress_bars() as on_progress:
         rows, failed = run(entries, sets, arguments.out, options, on_progress)

@@ -12,12 +12,12 @@ from sdgmnet.features.images import find_photos, plain_name, require_readable
 from sdgmnet.features.masks import MASKS_HELP, require_masks
 from sdgmnet.features.match import MATCHER_HELP, RATIO, MatcherName
 from sdgmnet.features.pairs import NEIGHBOURS_HELP, PAIRS_DEFAULT, PAIRS_HELP
-from sdgmnet.options import Flag, Option, Out, Positional, require_options
+from sdgmnet.options import Flag, Option, Out, Positional, pick, require_options
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import print_aside, print_table, progress_bars
-from sdgmnet.sfm.attempts import MapperName
 from sdgmnet.sfm.colmap import require_mapper, require_pycolmap
 from sdgmnet.sfm.pairs import PairSelection, select_pairs
+from sdgmnet.sfm.plausibility import MapperName
 from sdgmnet.sfm.summary import remarks, tables
 from sdgmnet.sfm.workspace import DENSE_SIZE, MIN_PHOTOS, Workspace, require_apart, require_own_folder
 from sdgmnet.storage import only_worker, write_json
@@ -120,15 +120,7 @@ def reconstruct_photos(
     from sdgmnet.sfm.viewer import draw_models
 
     workspace, photos = Workspace(arguments.out), Photos(arguments.photos, names)
-    options = ReconstructOptions(
-        cameras=arguments.cameras,
-        mutual=arguments.mutual,
-        ratio=arguments.ratio,
-        matcher=arguments.matcher,
-        mapper=arguments.mapper,
-        seed=arguments.seed,
-        threads=arguments.threads,
-    )
+    options = pick(ReconstructOptions, arguments)
     use_threads(arguments.threads)
     source = descriptor_source(
         descriptor,

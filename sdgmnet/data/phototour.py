@@ -18,7 +18,7 @@ import numpy as np
 from sdgmnet.data.patchset import PATCH_SIDE, PatchSet, is_patchset, number_by_appearance, write_patchset
 from sdgmnet.errors import InputError
 from sdgmnet.report import OnProgress, no_progress, track
-from sdgmnet.storage import new_folder, require_regular_file
+from sdgmnet.storage import new_folder, reading
 
 PATCH_COUNTS = {
     "liberty": 450092,
@@ -170,17 +170,16 @@ def read_test_pairs(matches: Path, point_id: np.ndarray) -> np.ndarray:
 def read_integers(path: Path, columns: int) -> np.ndarray:
     """A text of whitespace-separated integers, at least `columns` in every row, as (rows, columns or more) int64."""
     try:
-        require_regular_file(path)
-        with warnings.catch_warnings():
+        with reading(path), warnings.catch_warnings():
             # numpy only warns when it reads 1.5 as an integer.
             warnings.simplefilter("error")
             warnings.filterwarnings("ignore", message=".*input contained no data")
             rows = np.loadtxt(path, dtype=np.int64, comments=None, ndmin=2, encoding="ascii")
+    except InputError:
+        raise
     except (ValueError, OverflowError, DeprecationWarning) as error:
         reason = str(error).split(". ")[0].rstrip(".")
         raise InputError(f"{path} is not a table of integers ({reason}): {RETRIEVE_AGAIN}.") from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): check its permissions.") from error
     if rows.size == 0:
         return np.empty((0, columns), dtype=np.int64)
     if rows.shape[1] < columns:
@@ -206,16 +205,12 @@ def find_bitmaps(root: Path, patches: int) -> list[Path]:
 
 def read_bitmap(path: Path) -> np.ndarray:
     """One bitmap as its 256 patches (256, 64, 64) uint8, left to right, then top to bottom."""
-    try:
-        require_regular_file(path)
-        with open(path, "rb") as stream:
-            problem = bitmap_problem(stream.read(34), path.stat().st_size)
-            if problem:
-                raise InputError(f"{path} {problem}: {RETRIEVE_AGAIN}.")
-            stream.seek(0)
-            content = np.frombuffer(stream.read(), dtype=np.uint8)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): check its permissions.") from error
+    with reading(path), open(path, "rb") as stream:
+        problem = bitmap_problem(stream.read(34), path.stat().st_size)
+        if problem:
+            raise InputError(f"{path} {problem}: {RETRIEVE_AGAIN}.")
+        stream.seek(0)
+        content = np.frombuffer(stream.read(), dtype=np.uint8)
     image = cv2.imdecode(content, cv2.IMREAD_GRAYSCALE)
     if image is None or image.shape != (BITMAP_SIDE, BITMAP_SIDE):
         raise InputError(f"{path} cannot be decoded: {RETRIEVE_AGAIN}.")

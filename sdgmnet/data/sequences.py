@@ -65,9 +65,10 @@ def _numbers(folder: Path, prefix: str = "H_1_", suffixes: tuple[str, ...] = (""
 
 def read_homography(path: Path) -> np.ndarray:
     """Nine numbers in text, three rows of three."""
+    lines = read_text(path).strip().splitlines()
     try:
-        rows = [[float(word) for word in line.split()] for line in read_text(path).strip().splitlines()]
-    except (OSError, ValueError) as error:
+        rows = [[float(word) for word in line.split()] for line in lines]
+    except ValueError as error:
         raise InputError(f"{path} cannot be read as a homography ({error}): it needs 3 rows of 3 numbers.") from error
     if [len(row) for row in rows] != [3, 3, 3]:
         raise InputError(f"{path} is not a homography: it needs 3 rows of 3 numbers, not rows of {[*map(len, rows)]}.")

@@ -10,9 +10,8 @@ from torch import nn
 
 from sdgmnet import registry
 from sdgmnet.encoders.base import Encoded, Encoder, is_finite
-from sdgmnet.encoders.fast import FastSDGMNet
 from sdgmnet.encoders.l2net import L2Net
-from sdgmnet.encoders.sdgmnet import FilterResponseNorm, SDGMNet, ThresholdedLinearUnit
+from sdgmnet.encoders.sdgmnet import FastSDGMNet, FilterResponseNorm, SDGMNet, ThresholdedLinearUnit
 from sdgmnet.encoders.tfeat import TFeat, load_tfeat
 from sdgmnet.errors import InputError
 from sdgmnet.pretrained import ALIAS, find_weights, read_weights, write_weights

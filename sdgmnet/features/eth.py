@@ -16,12 +16,7 @@ from sdgmnet.storage import new_file, read_bytes
 
 def read_table(path: Path, dtype: str, columns: int | None = None) -> np.ndarray:
     """(rows, columns) of a little-endian dtype."""
-    try:
-        content = read_bytes(path)
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist.") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}).") from error
+    content = read_bytes(path)
     if len(content) < 8:
         raise InputError(f"{path} has {len(content)} bytes, less than the header of 8: write it again.")
     rows, found = (int(number) for number in np.frombuffer(content, "<i4", 2))

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.storage import read_bytes, require_regular_file
+from sdgmnet.storage import require_regular_file
 
 # HEIC is not read: listed so that it is reported instead of passed over.
 IMAGE_SUFFIXES = {".bmp", ".heic", ".heif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
@@ -161,7 +161,8 @@ def decode(path: Path | str, flags: int) -> np.ndarray:
 def read_content(path: Path | str) -> bytes:
     """The bytes of an image that is complete and of a supported format by its header, or UnreadableImage."""
     try:
-        content = read_bytes(path)  # OpenCV's own reader fails on some names
+        require_regular_file(path)
+        content = Path(path).read_bytes()  # OpenCV's own reader fails on some names
     except FileNotFoundError:
         raise UnreadableImage(path, "does not exist", "give an image file") from None
     except IsADirectoryError:

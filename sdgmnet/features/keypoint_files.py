@@ -64,12 +64,7 @@ def place_of(path: Path, index: int) -> str:
 
 def _read_rows(path: Path) -> list[tuple[int, list[str]]]:
     """Number of the line and its words, without empty lines and comments."""
-    try:
-        lines = read_text(path).splitlines()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}).") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a text file: give one keypoint per line, {FORM}.") from error
+    lines = read_text(path, f"give one keypoint per line, {FORM}").splitlines()
     rows = [(number, line.split("#")[0].replace(",", " ").split()) for number, line in enumerate(lines, start=1)]
     return [(number, words) for number, words in rows if words]
 

@@ -58,16 +58,8 @@ def in_blocks(pairs: Sequence[Pair], images: int) -> list[Pair]:
 
 def read_pairs(path: Path, known: set[str]) -> list[Pair]:
     """Pairs of known image names. A pair that occurs again, either way round, is taken once."""
-    try:
-        lines = read_text(path).splitlines()
-    except FileNotFoundError:
-        raise InputError(
-            f"{path} does not exist: give {', '.join(CHOICES)}, or a text file with two image names per line."
-        ) from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}).") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a text file: write two image names per line.") from error
+    advice = f"give {', '.join(CHOICES)}, or a text file with two image names per line"
+    lines = read_text(path, advice).splitlines()
     found: dict[frozenset[str], Pair] = {}
     for number, line in enumerate(lines, start=1):
         names = line.split()

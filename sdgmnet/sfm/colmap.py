@@ -17,8 +17,8 @@ from sdgmnet.errors import InputError
 from sdgmnet.features.describe import Features
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.sfm import colmap_steps
-from sdgmnet.sfm.attempts import MapperName
 from sdgmnet.sfm.colmap_steps import HALF_PIXEL, scale_and_angle
+from sdgmnet.sfm.plausibility import MapperName
 from sdgmnet.sfm.process import run_in_process
 
 SIFT_NORM = 512  # length of COLMAP's SIFT descriptors, as uint8

@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from sdgmnet.sfm.attempts import Mapper, MapperName
 from sdgmnet.sfm.database import image_ids, open_database, read_matches
 from sdgmnet.sfm.photo_import import Photo
-from sdgmnet.sfm.plausibility import MIN_SHARED_POINTS, ModelFacts, PhotoFacts
+from sdgmnet.sfm.plausibility import MIN_SHARED_POINTS, Mapper, MapperName, ModelFacts, PhotoFacts
 from sdgmnet.sfm.scene import SparseScene, View, save_scene
 from sdgmnet.storage import new_file, new_folder, require_room_left, write_json
 

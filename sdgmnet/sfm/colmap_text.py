@@ -160,15 +160,7 @@ def view_of(image: Image, camera: Camera) -> View:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Each line and its number."""
-    try:
-        text = read_text(path)
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist: export the model as text.") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}).") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a text file: export the model as text again.") from error
-    return iter(enumerate(text.split("\n"), start=1))
+    return iter(enumerate(read_text(path, "export the model as text").split("\n"), start=1))
 
 
 def _content(path: Path) -> Iterator[tuple[int, str]]:

@@ -20,7 +20,6 @@ from sdgmnet.features.masks import mask_digests, read_mask
 from sdgmnet.features.match import RATIO, MatcherName, match
 from sdgmnet.report import OnProgress
 from sdgmnet.sfm import colmap_steps, photo_import
-from sdgmnet.sfm.attempts import MapperName
 from sdgmnet.sfm.colmap import read_keypoints, to_colmap
 from sdgmnet.sfm.database import (
     count_keypoints,
@@ -35,6 +34,7 @@ from sdgmnet.sfm.database import (
 )
 from sdgmnet.sfm.pairs import MIN_INLIERS, Pairs
 from sdgmnet.sfm.photo_import import Photo
+from sdgmnet.sfm.plausibility import MapperName
 from sdgmnet.sfm.process import run_in_process
 from sdgmnet.sfm.workspace import MIN_PHOTOS, Workspace
 from sdgmnet.storage import new_file

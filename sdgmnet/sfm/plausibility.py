@@ -1,11 +1,12 @@
-"""Whether a sparse model can be what the photos show.
+"""Whether a sparse model can be what the photos show, and how it is estimated again if not.
 
 COLMAP registers photos also in a model that has collapsed: few points, focal lengths and distortions that no lens has. The
 bounds are wide. Models of ordinary photos are far inside, collapsed ones far outside of several (docs/guides/reconstruct.md).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 MIN_POINTS_PER_PHOTO = 30  # COLMAP registers a photo by so many matches with points
 MIN_SHARE_IN_TRACKS = 0.25
@@ -97,3 +98,58 @@ def _photos_outside(
     named = ", ".join(f"{photo.name} ({shown(photo)})" for photo in outside[:NAMED])
     more = f" and {len(outside) - NAMED} more" if len(outside) > NAMED else ""
     return [f"{len(outside)} of {len(photos)} photos: {named}{more}; {expected}"]
+
+
+# What is tried next if a model is implausible
+
+MapperName = Literal["incremental", "global"]
+
+
+@dataclass(frozen=True)
+class Mapper:
+    """Settings of COLMAP's mappers; the defaults are their own. The global one has no initial pair."""
+
+    refine_distortion: bool = True
+    """False: radial distortion stays 0."""
+    min_initial_matches: int = 100
+    """Verified matches of the initial pair."""
+    max_initial_error: float = 4.0
+    """Of the points of the initial pair, in pixels."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    what: str
+    mapper: Mapper = field(default_factory=Mapper)
+    max_ratio: float | None = None
+    """Ratio test, unless a stricter one is asked for. None: as asked."""
+
+    def ratio(self, requested: float | None) -> float | None:
+        given = [ratio for ratio in (requested, self.max_ratio) if ratio is not None]
+        return min(given) if given else None
+
+
+NO_DISTORTION = Mapper(refine_distortion=False)
+STRICT = Mapper(refine_distortion=False, min_initial_matches=200, max_initial_error=2.0)
+
+COLMAP_DEFAULTS = (Attempt("COLMAP's defaults"),)
+ATTEMPTS: dict[MapperName, tuple[Attempt, ...]] = {
+    "incremental": (
+        Attempt("as asked"),
+        Attempt("no distortion, stricter initial pair", STRICT),
+        Attempt("ratio 0.8, no distortion, stricter initial pair", STRICT, max_ratio=0.8),
+    ),
+    "global": (
+        Attempt("as asked"),
+        Attempt("no distortion", NO_DISTORTION),
+        Attempt("ratio 0.8, no distortion", NO_DISTORTION, max_ratio=0.8),
+    ),
+}
+
+
+def distinct_attempts(attempts: tuple[Attempt, ...], requested: float | None, *, ratio_test: bool) -> list[Attempt]:
+    """Without attempts that repeat an earlier one because the ratio asked for is strict, or matches have no ratio."""
+    distinct: dict[Any, Attempt] = {}
+    for attempt in attempts:
+        distinct.setdefault((attempt.mapper, attempt.ratio(requested) if ratio_test else None), attempt)
+    return list(distinct.values())

@@ -22,7 +22,6 @@ from sdgmnet.features.pairs import Pair
 from sdgmnet.features.retrieval import retrieve_pairs
 from sdgmnet.report import OnProgress, no_progress
 from sdgmnet.sfm import colmap_steps, photo_import
-from sdgmnet.sfm.attempts import ATTEMPTS, Attempt, distinct_attempts
 from sdgmnet.sfm.database import (
     clear_matches,
     count_keypoints,
@@ -35,7 +34,7 @@ from sdgmnet.sfm.database import (
 from sdgmnet.sfm.feature_sources import FeatureSource, ReconstructOptions, Run
 from sdgmnet.sfm.pairs import PairSelection
 from sdgmnet.sfm.photo_import import ImportedPhotos, read_imported
-from sdgmnet.sfm.plausibility import ModelFacts, PhotoFacts, implausibilities
+from sdgmnet.sfm.plausibility import ATTEMPTS, Attempt, ModelFacts, PhotoFacts, distinct_attempts, implausibilities
 from sdgmnet.sfm.workspace import INPUTS, Workspace
 from sdgmnet.storage import read_record, require_same_inputs, write_json
 from sdgmnet.version import __version__

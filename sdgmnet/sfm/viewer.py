@@ -55,13 +55,7 @@ class ShownModel(NamedTuple):
 def read_ply(path: Path | str) -> Cloud:
     """The vertices of a binary little-endian PLY, as COLMAP writes it; grey where it has no colours."""
     path = Path(path)
-    try:
-        content = read_bytes(path)
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist.") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}).") from error
-    header, mark, body = content.partition(b"end_header\n")
+    header, mark, body = read_bytes(path).partition(b"end_header\n")
     lines = [line.split() for line in header.decode("ascii", errors="replace").splitlines()]
     if not mark or ["format", "binary_little_endian", "1.0"] not in lines:
         raise InputError(f"{path} is not a binary little-endian PLY file.")

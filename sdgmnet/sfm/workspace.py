@@ -82,13 +82,7 @@ def require_own_folder(folder: Path, options: str = "-o") -> None:
 
 def read_map(path: Path | str) -> np.ndarray:
     """Depths (H, W) or normals (H, W, 3), float32."""
-    path = Path(path)
-    try:
-        content = read_bytes(path)
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist: estimate the depths first.") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}).") from error
+    content = read_bytes(path, "estimate the depths first")
     parts = content[:MAX_HEADER].split(b"&", 3)
     if len(parts) != 4 or not all(part.isdigit() for part in parts[:3]):
         raise InputError(f"{path} is not a COLMAP map: it does not begin with width&height&channels&.")

@@ -45,12 +45,10 @@ class RunLog:
 
 def read_log(path: Path | str, kind: str) -> list[dict[str, Any]]:
     """The lines of one kind: "epoch" or "evaluation"."""
-    path = Path(path)
-    if not path.exists():
-        raise InputError(f"{path} does not exist: give the log.jsonl of a run.")
+    text = read_text(path, "give the log.jsonl of a run")
     try:
-        lines = [parse_json(line) for line in read_text(path).splitlines()]
-    except (ValueError, OSError) as error:
+        lines = [parse_json(line) for line in text.splitlines()]
+    except ValueError as error:
         raise InputError(f"{path} is not the log of a run ({error}): give the log.jsonl of a run.") from error
     if not all(isinstance(line, dict) and {"kind", "step"} <= set(line) for line in lines):
         raise InputError(f"{path} is not the log of a run: each line must be an object with kind and step.")

@@ -5,7 +5,7 @@ from pathlib import Path
 import cv2
 import pytest
 
-from sdgmnet.benchmarks.warped_pair import compare
+from sdgmnet.benchmarks.demo_pairs import compare_warped
 from sdgmnet.commands import demo
 from sdgmnet.commands.demo import match_hard_pair, match_motorcycle
 from sdgmnet.data.synthetic.demo import read_hard_pair
@@ -35,7 +35,7 @@ def test_sift_cannot_match_the_hard_pair_and_the_shipped_weights_can(tmp_path: P
 @pytest.mark.parametrize("ratio", [0.8, None])
 def test_sift_fails_with_other_ratio_tests_too(ratio: float | None) -> None:
     descriptors = [load_descriptor(text) for text in ("sift", "rootsift")]
-    assert not any(one.is_matched for one in compare(descriptors, read_hard_pair(), ratio))
+    assert not any(one.is_matched for one in compare_warped(descriptors, read_hard_pair(), ratio))
 
 
 def test_the_page_is_written_before_training_and_renewed_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

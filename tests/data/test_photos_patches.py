@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from sdgmnet.data.patchset import PatchSet
-from sdgmnet.data.photos.patches import write_scene
+from sdgmnet.data.photos.pipeline import write_scene
 from sdgmnet.data.photos.tracks import Points
 from sdgmnet.sfm.scene import load_scene, save_scene
 

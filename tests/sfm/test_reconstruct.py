@@ -23,11 +23,10 @@ from sdgmnet.errors import InputError
 from sdgmnet.features.h5 import read_features
 from sdgmnet.sfm import colmap, colmap_steps, feature_sources, plausibility
 from sdgmnet.sfm import reconstruct as driver
-from sdgmnet.sfm.attempts import ATTEMPTS, Attempt, Mapper, distinct_attempts
 from sdgmnet.sfm.colmap_text import read_model
 from sdgmnet.sfm.feature_sources import ReconstructOptions, Run
 from sdgmnet.sfm.pairs import PairSelection
-from sdgmnet.sfm.plausibility import ModelFacts
+from sdgmnet.sfm.plausibility import ATTEMPTS, Attempt, Mapper, ModelFacts, distinct_attempts
 from sdgmnet.sfm.process import Step
 from sdgmnet.sfm.reconstruct import NoModel, Photos, SparseModels
 from sdgmnet.sfm.scene import SparseScene, load_scene

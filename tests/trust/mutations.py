@@ -197,7 +197,7 @@ def mutate_zip(content: bytes, rng: Random, inside: Mutate = mutate_bytes) -> by
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w", rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
         for name, data in members:
-            archive.writestr(name, data)
+            archive.writestr(zipfile.ZipInfo(name), data, archive.compression)  # without the present time
     return written.getvalue()
 
 

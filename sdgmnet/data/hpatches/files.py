@@ -14,7 +14,7 @@ import numpy as np
 from sdgmnet.data.hpatches.splits import SPLITS
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import read_gray
-from sdgmnet.storage import new_folder, require_regular_file
+from sdgmnet.storage import new_folder, reading
 
 SIDE = 65
 NOISES = {"easy": "e", "hard": "h", "tough": "t"}
@@ -115,16 +115,13 @@ def read_descriptors(folder: Path | str) -> np.ndarray:
 
 def read_descriptor_file(path: Path) -> np.ndarray:
     try:
-        require_regular_file(path)
-        with open(path, encoding="ascii") as file:
+        with reading(path), open(path, encoding="ascii") as file:
             first = file.readline()
             if not first.strip():
                 raise InputError(f"{path} is empty: it needs a row per patch.")
             delimiter = ";" if ";" in first else ","
             file.seek(0)
             rows = np.loadtxt(file, dtype=np.float32, delimiter=delimiter, ndmin=2, comments=None)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}).") from error
     except InputError:
         raise
     except ValueError as error:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sdgmnet.errors import InputError
+from sdgmnet.storage import reading
 
 SEED = 42
 PAIRS = 1_000_000
@@ -143,7 +144,7 @@ def _read_rows(path: Path, header: str, named: Sequence[int], names: Sequence[st
     width = header.count(",") + 1
     rows: list[list[int]] = []
     try:
-        with open(path, encoding="ascii") as file:
+        with reading(path), open(path, encoding="ascii") as file:
             if (found := file.readline().strip()) != header:
                 raise InputError(f"{path} begins with {found[:60]!r}: a task file of this kind begins with {header!r}.")
             for line in file:
@@ -151,8 +152,6 @@ def _read_rows(path: Path, header: str, named: Sequence[int], names: Sequence[st
                 if len(cells) != width:
                     raise ValueError(f"line {len(rows) + 2} has {len(cells)} columns, not {width}")
                 rows.append([number_of.get(cell, -1) if k in named else int(cell) for k, cell in enumerate(cells)])
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}).") from error
     except InputError:
         raise
     except ValueError as error:

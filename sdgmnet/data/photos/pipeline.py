@@ -6,6 +6,7 @@ not repeated, and the set has the same bits.
 
 import json
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,12 +14,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sdgmnet.data.patchset import PatchSet, is_patchset
+from sdgmnet.data.patchset import PatchSet, PatchTable, is_patchset, write_patchset
 from sdgmnet.data.photos.correspondences import PointOptions
-from sdgmnet.data.photos.patches import write_scene
 from sdgmnet.data.photos.tracks import Points, points_by_geometry, points_of_tracks
 from sdgmnet.data.scenes import Failure, Scene, digest_of, find_scenes
 from sdgmnet.errors import InputError, Stopped
+from sdgmnet.features.images import read_gray
+from sdgmnet.features.patches import cut_patches
 from sdgmnet.registry import WINDOW
 from sdgmnet.report import OnProgress, no_progress
 from sdgmnet.sfm.depth import make_depths
@@ -31,6 +33,7 @@ from sdgmnet.storage import is_disk_full, only_worker, read_record, remove_unfin
 
 METHOD = 2  # raised when the same photos and options would give other patches
 NO_POINTS = "no point was seen in two photos: more overlap or more texture is needed."
+PATCHES_AT_ONCE = 1024
 STAGES = ("sparse", "dense", "correspondence", "patches")
 
 
@@ -218,3 +221,36 @@ def photos_table(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]
         peak = f"{row['peak_bytes'] / 1e6:.0f}" if "peak_bytes" in row else ""
         table.append([row["scene"], *(f"{row.get(name, '')}" for name in counts), per_point, *times, peak])
     return header, table
+
+
+def write_scene(
+    target: Path, name: str, origin: dict[str, Any], points: Mapping[Path, Points], sources: Mapping[str, str]
+) -> None:
+    """One PatchSet of all models of a scene; their points and images are numbered one after the other.
+
+    sources: name of a view's image -> name of its photo, where the copy that COLMAP reads has another name.
+    """
+    scenes = {model: load_scene(model / "scene.npz") for model in points}
+    images = [(model.name, view.name) for model, scene in scenes.items() for view in scene.views]
+    origin = {
+        **origin,
+        "images": [f"{model}/{view}" for model, view in images],
+        "sources": [sources.get(view, view) for _, view in images],
+    }
+    shown: set[str] = set()  # COLMAP may put a photo into two models, which know nothing of each other's points
+    table, image = PatchTable(), 0
+    with write_patchset(target, name, origin) as writer:
+        for model, here in points.items():
+            for number, view in enumerate(scenes[model].views):
+                rows = np.flatnonzero((here.view == number) & (view.name not in shown))
+                if len(rows):
+                    shown.add(view.name)
+                    gray = read_gray(model / "images" / view.name, exif_orientation=False)
+                for start in range(0, len(rows), PATCHES_AT_ONCE):
+                    part = here.keypoints.select(rows[start : start + PATCHES_AT_ONCE])
+                    writer.append(cut_patches(gray, part, window=origin.get("window", WINDOW)))
+                columns = {"distance": here.distance[rows], "detected": here.detected[rows]}
+                table.add(here.point[rows], here.keypoints.select(rows), image=image, **columns)
+                image += 1
+            table.end_piece(int(here.point.max(initial=-1)) + 1, here.conflicts)
+        writer.finish(**table.arrays())

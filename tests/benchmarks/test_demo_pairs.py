@@ -3,7 +3,7 @@
 import cv2
 import numpy as np
 
-from sdgmnet.benchmarks.stereo import score, score_matches, table
+from sdgmnet.benchmarks.demo_pairs import score_matches, score_stereo, stereo_table
 from sdgmnet.data.synthetic.demo import read_motorcycle, true_places
 from sdgmnet.descriptors import load_descriptor
 from sdgmnet.features.describe import Features
@@ -42,14 +42,14 @@ def test_matches_by_hand() -> None:
     disparity[:, 30:] = np.nan
     first = features([(10, 10), (20, 10), (35, 10), (12, 5)])
     second = features([(5, 13), (15, 13.1), (30, 10), (7, 5)])
-    found = score_matches("x", first, second, np.column_stack([np.arange(4)] * 2), disparity, 3.0)
+    found = score_matches("x", first, second, np.column_stack([np.arange(4)] * 2), disparity)
     assert found.correct.tolist() == [True, False, True]
     np.testing.assert_array_equal(found.xy[0], [(10, 10), (20, 10), (12, 5)])
-    assert table([found])[1] == [["x", "3", "2", "66.7"]]
-    nothing = score_matches("x", features([]), features([]), np.empty((0, 2), dtype=np.int64), disparity, 3.0)
+    assert stereo_table([found])[1] == [["x", "3", "2", "66.7"]]
+    nothing = score_matches("x", features([]), features([]), np.empty((0, 2), dtype=np.int64), disparity)
     assert nothing.share == 0 and not len(nothing.correct)
 
 
 def test_sift_finds_hundreds() -> None:
-    found = score(load_descriptor("sift"), read_motorcycle())
+    found = score_stereo(load_descriptor("sift"), read_motorcycle())
     assert found.correct.sum() > 500 and found.share > 0.6
