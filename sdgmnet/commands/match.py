@@ -1,6 +1,7 @@
 """`sdgmnet match`."""
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -129,6 +130,8 @@ def main(arguments: MatchArguments) -> None:
         with resumable(), open_world() as world:
             match_folder(arguments, images, pairs, world)
     elif kinds == ["file", "file"]:
+        if os.environ.get("WORLD_SIZE", "1") != "1":
+            raise InputError("two images are matched in one process: use torchrun only for a folder.")
         match_two(arguments)
     else:
         raise InputError(f"give two images, or one folder of images, not {in_words(kinds)}.")
