@@ -161,6 +161,26 @@ def test_pairs_by_retrieval_and_in_sequence(folder: Path, tmp_path: Path, capsys
     assert "give exhaustive, sequential, retrieval" in capsys.readouterr().err
 
 
+def is_upright(features: Path) -> bool:
+    with h5py.File(features) as file:
+        return bool(json.loads(file.attrs["sdgmnet"])["upright"])
+
+
+def test_upright_by_measurement(folder: Path, tmp_path: Path, capsys: Capture) -> None:
+    words = ["match", folder, "--auto-upright", *ROOTSIFT, "-o"]
+    assert run(*words, tmp_path / "a/matches.h5") == 0
+    assert "pairs have" in capsys.readouterr().err
+    image = cv2.imread(str(folder / NAMES[1]), cv2.IMREAD_GRAYSCALE)
+    (folder / NAMES[1]).write_bytes(cv2.imencode(".png", cv2.rotate(image, cv2.ROTATE_180))[1].tobytes())
+    assert run(*words, tmp_path / "b/matches.h5") == 0
+    assert [is_upright(tmp_path / name / "features.h5") for name in "ab"] == [True, False]
+    capsys.readouterr()
+    assert run(*words, tmp_path / "a/matches.h5", "--overwrite") == 0  # the features that are there are followed
+    assert "pairs have" not in capsys.readouterr().err
+    assert run(*words, tmp_path / "c.h5", "--upright") == 2
+    assert "exclude each other" in capsys.readouterr().err
+
+
 def test_existing_features_are_taken_as_they_are(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     features = tmp_path / "features.h5"
     assert run("describe", folder, "-o", features, "--keypoints", "9", *ROOTSIFT) == 0
