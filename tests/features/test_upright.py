@@ -33,11 +33,11 @@ def test_a_rotated_image_is_noticed(last: float, expected: bool, tmp_path: Path)
 
 
 def test_the_pairs_are_spread_and_each_image_is_described_once_per_way() -> None:
-    asked: list[tuple[str, bool]] = []
+    described: list[tuple[str, bool]] = []
     xy = np.random.default_rng(0).uniform(0, 300, (60, 2))
 
     def same(name: str, upright: bool) -> Features:
-        asked.append((name, upright))
+        described.append((name, upright))
         if name == "0":
             raise InputError("0 is damaged.")
         return Features(keypoints_at(xy), unit_rows(60, 16, 0), (300, 300))
@@ -47,6 +47,6 @@ def test_the_pairs_are_spread_and_each_image_is_described_once_per_way() -> None
     assert not chosen and words.startswith(
         f"{MEASURED_PAIRS - 1} pairs"
     )  # as many inliers both ways: as without the option
-    names = {name for name, _ in asked}
-    assert {"998", "999"} <= names and len(asked) == len(set(asked)) <= 4 * MEASURED_PAIRS
+    names = {name for name, _ in described}
+    assert {"998", "999"} <= names and len(described) == len(set(described)) <= 4 * MEASURED_PAIRS
     assert not prefers_upright(images[:1], same)[0] and not prefers_upright([], same)[0]
