@@ -133,8 +133,14 @@ def test_a_list_of_pairs(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     assert run(*words) == 0
     assert sorted(names_in(out, "matches")) == ["sub-0.png/sub-2.png", "sub-3.png/sub-1.png"]
     assert len(names_in(tmp_path / "mine.h5")) == 4
-    for text, said in (("sub/0.png\n", "line 1"), ("sub/0.png x.png\n", "x.png"), ("", "pairs.txt")):
-        listed.write_text(text)
+    for content, said in (
+        (b"sub/0.png\n", "line 1"),
+        (b"sub/0.png sub/0.png\n", "line 1"),
+        (b"sub/0.png x.png\n", "x.png"),
+        (b"", "pairs.txt"),
+        (b"\xff\x00\x89PNG", "pairs.txt"),
+    ):
+        listed.write_bytes(content)
         assert run(*words) == 2
         assert said in capsys.readouterr().err
 
