@@ -20,7 +20,7 @@ from sdgmnet.storage import require_writable
 from sdgmnet.version import __version__
 
 VERSION = ("version", "--version", "-V", "-v")
-MULTI_PROCESS = ("train", "describe")  # what torchrun may start
+MULTI_PROCESS = ("train", "describe", "match")  # what torchrun may start
 COMMON = "sdgmnet.commands.evaluate:Arguments"  # options of benchmarks that have none of their own
 
 
@@ -247,7 +247,7 @@ def require_one_process(name: str) -> None:
     if name in MULTI_PROCESS or "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
         return
     with said_once():
-        raise InputError(f"sdgmnet {name} runs in one process: use torchrun only for {' and '.join(MULTI_PROCESS)}.")
+        raise InputError(f"sdgmnet {name} runs in one process: use torchrun only for {', '.join(MULTI_PROCESS)}.")
 
 
 @contextmanager

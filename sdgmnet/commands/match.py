@@ -1,6 +1,7 @@
 """`sdgmnet match`."""
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ import numpy as np
 from sdgmnet.data.patchset import require_photos
 from sdgmnet.descriptors import accepted_forms, load_descriptor, require_form, with_window
 from sdgmnet.errors import InputError, resumable
-from sdgmnet.features.describe import LONGEST_SIDE, SMALLEST_SIDE, StageTimer
+from sdgmnet.features.describe import LONGEST_SIDE, SMALLEST_SIDE, UPRIGHT_HELP, StageTimer
 from sdgmnet.features.images import find_images, plain_name, read_color, require_readable
 from sdgmnet.features.masks import MASKS_HELP, require_masks
 from sdgmnet.features.match import MATCHER_HELP, RATIO, MatcherName, match
@@ -34,6 +35,7 @@ from sdgmnet.report import OnProgress, print_aside, print_table, progress_bars, 
 
 if TYPE_CHECKING:
     from sdgmnet.distributed import World
+    from sdgmnet.features.describe import Descriptor
 
 DRAWN = (".png", ".jpg", ".pdf")  # what the matches of two images are drawn as
 MODEL = {"homography": "homography", "fundamental": "fundamental matrix"}
@@ -86,6 +88,7 @@ class MatchArguments:
     """Maximum number of keypoints per image, strongest first; default: no limit."""
     upright: Flag = False
     """Set the angle of every keypoint to 0, one keypoint per location."""
+    auto_upright: Annotated[Flag, Option(help=f"For a folder. {UPRIGHT_HELP}")] = False
     as_stored: Flag = False
     """Do not apply EXIF orientation. hloc and COLMAP do not apply it either."""
     size: int | None = None
@@ -108,6 +111,8 @@ class MatchArguments:
 
     def __post_init__(self) -> None:
         require_options(self, keypoints=1, size=SMALLEST_SIDE, neighbours=1)
+        if self.upright and self.auto_upright:
+            raise InputError("--upright and --auto-upright exclude each other: leave one of them out.")
         if self.tolerance is not None and self.verify == "none":
             raise InputError("--tolerance needs --verify homography or --verify fundamental.")
         if self.tolerance is not None and not 0 < self.tolerance < float("inf"):
@@ -129,6 +134,8 @@ def main(arguments: MatchArguments) -> None:
         with resumable(), open_world() as world:
             match_folder(arguments, images, pairs, world)
     elif kinds == ["file", "file"]:
+        if os.environ.get("WORLD_SIZE", "1") != "1":
+            raise InputError("two images are matched in one process: use torchrun only for a folder.")
         match_two(arguments)
     else:
         raise InputError(f"give two images, or one folder of images, not {in_words(kinds)}.")
@@ -141,8 +148,8 @@ def in_words(kinds: list[str]) -> str:
 
 
 def match_two(arguments: MatchArguments) -> None:
-    if arguments.pairs or arguments.features:
-        raise InputError("--pairs and --features apply to a folder of images.")
+    if arguments.pairs or arguments.features or arguments.auto_upright:
+        raise InputError("--pairs, --features and --auto-upright apply to a folder of images.")
     if arguments.out is not None and arguments.out.suffix.lower() not in DRAWN:
         raise InputError(
             f"{arguments.out}: the matches of two images are drawn: give a name that ends in {' or '.join(DRAWN)}."
@@ -241,7 +248,7 @@ def match_folder(arguments: MatchArguments, images: dict[str, Path], pairs: list
     descriptor = world.on_all_ranks(load_descriptor, arguments.chosen)
     given: dict[str, Any] = {
         "limit": arguments.keypoints,
-        "upright": arguments.upright,
+        "upright": arguments.upright or world.from_rank_zero(choose_upright, arguments, images, descriptor),
         "as_stored": arguments.as_stored,
         "size": arguments.size,
         "masks": arguments.masks,
@@ -280,6 +287,21 @@ def match_folder(arguments: MatchArguments, images: dict[str, Path], pairs: list
             print(f"{listed}: the pairs, in hloc's format.")
         except InputError as error:  # the matches themselves are complete
             print(error)
+
+
+def choose_upright(arguments: MatchArguments, images: dict[str, Path], descriptor: "Descriptor") -> bool:
+    """By --auto-upright; existing features stay as they are, and others are made like them."""
+    if not arguments.auto_upright or features_path(arguments).exists():
+        return False
+    from sdgmnet.features.collection import DescribeOptions
+    from sdgmnet.features.upright import measure_upright
+
+    size = LONGEST_SIDE if arguments.size is None else arguments.size
+    options = DescribeOptions(arguments.keypoints, as_stored=arguments.as_stored, size=size, masks=arguments.masks)
+    with progress_bars() as on_progress:
+        chosen, words = measure_upright(images, descriptor, options, on_progress)
+    print_aside(words)
+    return chosen
 
 
 def read_inputs(arguments: MatchArguments) -> tuple[dict[str, Path], list[Pair] | None]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from sdgmnet.data.patchset import require_photos
 from sdgmnet.descriptors import accepted_forms, require_form, with_window
 from sdgmnet.errors import InputError, resumable
+from sdgmnet.features.describe import UPRIGHT_HELP
 from sdgmnet.features.images import find_photos, plain_name, require_readable
 from sdgmnet.features.masks import MASKS_HELP, require_masks
 from sdgmnet.features.match import MATCHER_HELP, RATIO, MatcherName
@@ -59,6 +60,7 @@ class ReconstructArguments:
     """Longest side in pixels; larger photos are resized for detection, which needs 235 bytes of memory per pixel."""
     upright: Flag = False
     """Set the angle of every keypoint to 0. Finds more matches if no photo is rotated; rotated photos are not matched."""
+    auto_upright: Annotated[Flag, Option(help=UPRIGHT_HELP)] = False
     masks: Annotated[Path | None, Option(help=MASKS_HELP, metavar="FOLDER")] = None
     matcher: Annotated[MatcherName, Option(help=MATCHER_HELP)] = "nearest"
     mutual: bool = True
@@ -86,6 +88,8 @@ class ReconstructArguments:
 def main(arguments: ReconstructArguments) -> int:
     """The exit code."""
     require_options(arguments, keypoints=1, size=64, dense_size=64, neighbours=1, threads=1)
+    if arguments.upright and arguments.auto_upright:
+        raise InputError("--upright and --auto-upright exclude each other: leave one of them out.")
     require_pycolmap()
     if not arguments.photos.is_dir():
         problem = "is not a folder" if arguments.photos.exists() else "does not exist"
@@ -127,7 +131,7 @@ def reconstruct_photos(
         arguments.keypoints,
         contrast=arguments.contrast,
         size=arguments.size,
-        upright=arguments.upright,
+        upright=arguments.upright or (arguments.auto_upright and choose_upright(arguments, names, descriptor)),
         masks=arguments.masks,
     )
     with only_worker(workspace.records), progress_bars() as on_progress:
@@ -149,6 +153,19 @@ def reconstruct_photos(
             print_table(*table)
         print(f"The model is in {workspace.folder}: open cloud.html in a browser, or the folder in COLMAP's GUI.")
     return IMPLAUSIBLE if summary["implausible"] else 0
+
+
+def choose_upright(arguments: ReconstructArguments, names: tuple[str, ...], descriptor: str) -> bool:
+    from sdgmnet.descriptors import load_descriptor
+    from sdgmnet.features.collection import DescribeOptions
+    from sdgmnet.features.upright import measure_upright
+
+    images = {plain_name(name): arguments.photos / name for name in names}
+    options = DescribeOptions(arguments.keypoints, size=arguments.size, masks=arguments.masks)
+    with progress_bars() as on_progress:
+        chosen, words = measure_upright(images, load_descriptor(descriptor), options, on_progress)
+    print_aside(words)
+    return chosen
 
 
 def print_remarks(summary: dict[str, Any]) -> None:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:  # torch is loaded when an encoder is: commands that only pars
 LONGEST_SIDE = 2400  # pixels; the detector needs 235 bytes per pixel, a gigabyte for a photo of this size
 
 SMALLEST_SIDE = 16  # that an image can be resized to
+UPRIGHT_HELP = (
+    "Measure on eight pairs of neighbours by name whether --upright gives more inliers, and decide for the folder."
+)
 
 ROUNDING = 1e-6  # by which a float image may leave [0, 1], as resized ones do
 

@@ -22,7 +22,8 @@ PAIRS_HELP = (
 PAIRS_DEFAULT = f"default: exhaustive for up to {EXHAUSTIVE_UP_TO} images, otherwise retrieval."
 NEIGHBOURS_HELP = (
     "Number of neighbours per image; default: "
-    f"{NEIGHBOURS['sequential']} before and after it for --pairs sequential, {NEIGHBOURS['retrieval']} for --pairs retrieval."
+    f"{NEIGHBOURS['sequential']} before and after it for --pairs sequential, {NEIGHBOURS['retrieval']} on average for --pairs "
+    "retrieval."
 )
 
 

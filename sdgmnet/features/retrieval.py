@@ -1,9 +1,9 @@
 """Images of a collection that look alike: the nearest neighbours of each by VLAD, an aggregate of its local descriptors.
 
-    descriptors of a sample -> words (k-means) -> a vector per image -> nearest neighbours -> pairs
+    descriptors of a sample -> words (k-means) -> a vector per image -> nearest neighbours -> most similar pairs
 
 The words are learnt from the collection itself, so any descriptor can be used. Each image is read at most twice; in memory
-there is one vector of 64 D numbers per image. The same descriptors and seed give the same pairs
+there is one vector of 128 D numbers per image. The same descriptors and seed give the same pairs
 (docs/decisions/pairs-by-retrieval.md).
 """
 
@@ -17,10 +17,10 @@ from sdgmnet.features.match import as_floats
 from sdgmnet.features.pairs import Pair
 from sdgmnet.report import OnProgress, no_progress, track
 
-WORDS = 64
+WORDS = 128
 ITERATIONS = 10  # of k-means
 ROWS_PER_WORD = 4  # at least: a descriptor that is a word itself has no difference to it
-SAMPLED_IMAGES, SAMPLED_ROWS = 256, 128  # images that the words are learnt from, and descriptors of each
+SAMPLED_IMAGES, SAMPLED_ROWS = 512, 128  # images that the words are learnt from, and descriptors of each
 
 DescriptorsOf = Callable[[str], np.ndarray]  # name of an image -> (N, D)
 
@@ -45,17 +45,20 @@ def retrieve_pairs(
     seed: int = 0,
     on_progress: OnProgress = no_progress,
 ) -> list[Pair]:
-    """Each image with its nearest neighbours, in the order of names. Images without keypoints are in no pair."""
+    """The most similar pairs, as many as give each image `neighbours` on average, in the order of names (`similar_pairs`).
+
+    Images without keypoints are in no pair.
+    """
     require_faiss()
     words = learn_words(names, descriptors_of, seed)
     if words is None:
         return []
     vectors = [aggregate(descriptors_of(name), words, name) for name in track(names, "retrieving", on_progress)]
-    return [(names[one], names[two]) for one, two in nearest_pairs(np.stack(vectors), neighbours)]
+    return [(names[one], names[two]) for one, two in similar_pairs(np.stack(vectors), neighbours)]
 
 
 def learn_words(names: Sequence[str], descriptors_of: DescriptorsOf, seed: int) -> np.ndarray | None:
-    """Centres (K, D) of the descriptors of a sample of images, K = 64 or fewer; None if there are no descriptors."""
+    """Centres (K, D) of the descriptors of a sample of images, K = 128 or fewer; None if there are no descriptors."""
     generator, sample = np.random.default_rng(seed), []
     chosen = np.unique(np.linspace(0, len(names) - 1, min(len(names), SAMPLED_IMAGES)).round().astype(np.int64))
     for number in chosen:
@@ -95,28 +98,53 @@ def aggregate(descriptors: np.ndarray, words: np.ndarray, name: str = "") -> np.
     return unit_rows(unit_rows(sums).reshape(1, -1))[0]
 
 
-def nearest_pairs(vectors: np.ndarray, neighbours: int) -> list[tuple[int, int]]:
-    """Sorted pairs of each row and its nearest neighbours by inner product; rows of zeros are in no pair.
+def similar_pairs(vectors: np.ndarray, neighbours: int) -> list[tuple[int, int]]:
+    """Sorted pairs of rows: each with the nearer half of its neighbours, then the most similar pairs, until each is in
+    `neighbours` pairs on average.
 
-    Equal rows (copies of an image) count as one: each is paired with the first of them and its neighbours.
+    Only the 2 x `neighbours` nearest of a row can be in a pair with it. Rows of zeros are in no pair. Equal rows (copies of an
+    image) count as one: each is paired with the first of them and its neighbours.
     """
     first_equal: dict[bytes, int] = {}
     original = [first_equal.setdefault(row.tobytes(), number) for number, row in enumerate(vectors)]
     distinct = np.array([number for number in sorted(set(original)) if vectors[number].any()], dtype=np.int64)
     if not len(distinct):
         return []
-    index = require_faiss().IndexFlatIP(vectors.shape[1])
-    index.add(vectors[distinct])
-    _, found = index.search(vectors[distinct], min(neighbours + 1, len(distinct)))
-    near = {
-        number: [other for other in distinct[row[row >= 0]].tolist() if other != number][:neighbours]
-        for number, row in zip(distinct.tolist(), found, strict=True)
-    }
+    centred = vectors[distinct] - vectors[distinct].mean(axis=0)  # what all images have in common tells nothing
+    chosen = choose_pairs(*nearest(unit_rows(centred), 2 * neighbours), neighbours)
+    near: dict[int, list[int]] = {number: [] for number in distinct.tolist()}
+    for one, two in distinct[chosen].tolist():
+        near[one].append(two)
+        near[two].append(one)
     pairs = set()
     for number, source in enumerate(original):
         others = near.get(source, []) + [source] * (number != source and source in near)
         pairs |= {(min(number, other), max(number, other)) for other in others}
     return sorted(pairs)
+
+
+def nearest(vectors: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Indices and inner products (N, count) of the rows nearest to each, without itself; count = N - 1 if there are fewer."""
+    index = require_faiss().IndexFlatIP(vectors.shape[1])
+    index.add(vectors)
+    products, found = index.search(vectors, min(count + 1, len(vectors)))
+    others = found != np.arange(len(vectors))[:, None]
+    others[others.all(axis=1), -1] = False  # others are as near as the row itself, which was not found
+    shape = len(vectors), found.shape[1] - 1
+    return found[others].reshape(shape), products[others].reshape(shape)
+
+
+def choose_pairs(found: np.ndarray, products: np.ndarray, neighbours: int) -> np.ndarray:
+    """(P, 2): of each row the first `neighbours` / 2 found; then the largest products, up to N `neighbours` / 2 pairs."""
+    rows = np.broadcast_to(np.arange(len(found))[:, None], found.shape)
+    both = np.sort(np.stack([rows, found], axis=-1).reshape(-1, 2), axis=1)
+    is_near = np.broadcast_to(np.arange(found.shape[1]) < (neighbours + 1) // 2, found.shape).reshape(-1)
+    order = np.lexsort((both[:, 1], both[:, 0], -products.reshape(-1), ~is_near))
+    _, first = np.unique(both[order], axis=0, return_index=True)
+    first = np.sort(first)
+    count = max(np.count_nonzero(is_near[order[first]]), len(found) * neighbours // 2)
+    chosen: np.ndarray = both[order[first[:count]]]
+    return chosen
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:

@@ -133,8 +133,14 @@ def test_a_list_of_pairs(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     assert run(*words) == 0
     assert sorted(names_in(out, "matches")) == ["sub-0.png/sub-2.png", "sub-3.png/sub-1.png"]
     assert len(names_in(tmp_path / "mine.h5")) == 4
-    for text, said in (("sub/0.png\n", "line 1"), ("sub/0.png x.png\n", "x.png"), ("", "pairs.txt")):
-        listed.write_text(text)
+    for content, said in (
+        (b"sub/0.png\n", "line 1"),
+        (b"sub/0.png sub/0.png\n", "line 1"),
+        (b"sub/0.png x.png\n", "x.png"),
+        (b"", "pairs.txt"),
+        (b"\xff\x00\x89PNG", "pairs.txt"),
+    ):
+        listed.write_bytes(content)
         assert run(*words) == 2
         assert said in capsys.readouterr().err
 
@@ -159,6 +165,26 @@ def test_pairs_by_retrieval_and_in_sequence(folder: Path, tmp_path: Path, capsys
     capsys.readouterr()
     assert run(*words, tmp_path / "t.h5", "--pairs", "retrival") == 2
     assert "give exhaustive, sequential, retrieval" in capsys.readouterr().err
+
+
+def is_upright(features: Path) -> bool:
+    with h5py.File(features) as file:
+        return bool(json.loads(file.attrs["sdgmnet"])["upright"])
+
+
+def test_upright_by_measurement(folder: Path, tmp_path: Path, capsys: Capture) -> None:
+    words = ["match", folder, "--auto-upright", *ROOTSIFT, "-o"]
+    assert run(*words, tmp_path / "a/matches.h5") == 0
+    assert "pairs have" in capsys.readouterr().err
+    image = cv2.imread(str(folder / NAMES[1]), cv2.IMREAD_GRAYSCALE)
+    (folder / NAMES[1]).write_bytes(cv2.imencode(".png", cv2.rotate(image, cv2.ROTATE_180))[1].tobytes())
+    assert run(*words, tmp_path / "b/matches.h5") == 0
+    assert [is_upright(tmp_path / name / "features.h5") for name in "ab"] == [True, False]
+    capsys.readouterr()
+    assert run(*words, tmp_path / "a/matches.h5", "--overwrite") == 0  # the features that are there are followed
+    assert "pairs have" not in capsys.readouterr().err
+    assert run(*words, tmp_path / "c.h5", "--upright") == 2
+    assert "exclude each other" in capsys.readouterr().err
 
 
 def test_existing_features_are_taken_as_they_are(folder: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -249,6 +249,16 @@ def test_ranks_match_what_one_process_does(folder: Path, monkeypatch: pytest.Mon
                 assert np.array_equal(one[name][key], other[name][key])
 
 
+def test_torchrun_starts_the_ranks_that_match(folder: Path) -> None:
+    write_photos(folder / "photos")
+    job = torchrun(folder, "match", "photos", "--descriptor", "rootsift", "-o", "matches.h5")
+    errors = errors_of(job)
+    assert job.returncode == 0, errors
+    assert len(names_in(folder / "matches.h5", "matches")) == 10
+    job = torchrun(folder, "match", "photos/0.png", "photos/1.png", "-o", "both.png")
+    assert "only for a folder" in errors_of(job) and job.returncode != 0 and not (folder / "both.png").exists()
+
+
 def test_pairs_that_a_rank_matched_before_it_was_killed_are_not_matched_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
