@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-app tutorial trust lint docs fuzz sanitize soak wheel wheel-test clean
+.PHONY: demo test test-slow test-app tutorial trust lint docs fuzz sanitize soak wheel wheel-test lock clean
 
 demo: $(READY)
 	$(BIN)/sdgmnet demo -o demo
@@ -65,6 +65,10 @@ wheel: $(READY)
 # That wheel in a clean environment, outside the repository, without a compiler and offline.
 wheel-test: wheel
 	sh tests/wheel.sh $(BIN)/python dist
+
+# locks/: the dependencies that wheels are built and tested with, with hashes; for this Python, machine and index.
+lock: $(READY)
+	$(BIN)/python tests/lock.py
 
 clean:
 	rm -rf $(VENV) build dist site *.egg-info

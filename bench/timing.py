@@ -31,22 +31,29 @@ class Timing:
         return float(np.median(np.array(self.rates) / np.array(other.rates)))
 
 
-def seconds_of(call: Call) -> float:
-    began = time.perf_counter()
+def seconds_of(call: Call, clock: Callable[[], float] = time.perf_counter) -> float:
+    began = clock()
     call()
-    return time.perf_counter() - began
+    return clock() - began
 
 
 def alternate(
-    methods: Mapping[str, tuple[Call, float]], repeats: int, stage: str = "", on_progress: OnProgress = no_progress
+    methods: Mapping[str, tuple[Call, float]],
+    repeats: int,
+    stage: str = "",
+    on_progress: OnProgress = no_progress,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Timing]:
-    """Time name -> (call, units of work), alternating, after one warm-up each."""
+    """Time name -> (call, units of work), alternating, after one warm-up each.
+
+    clock: time.process_time is CPU time of all threads, which other work on the machine changes less.
+    """
     rates: dict[str, list[float]] = {name: [] for name in methods}
     turns = [(turn, name) for turn in range(repeats + 1) for name in methods]
     for turn, name in track(turns, stage, on_progress):
         call, work = methods[name]
         gc.collect()
-        seconds = seconds_of(call)
+        seconds = seconds_of(call, clock)
         if turn:  # the first is the warm-up
             rates[name].append(work / seconds)
     return {name: Timing(name, values) for name, values in rates.items()}

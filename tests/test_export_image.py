@@ -119,13 +119,14 @@ def test_the_example_in_cpp_gives_the_same(model: Path, tmp_path: Path) -> None:
     import cv2
     import onnxruntime
 
-    folders = [os.environ.get("ONNXRUNTIME_INCLUDE", ""), *HEADERS]
-    include = next((one for one in folders if one and (Path(one) / "onnxruntime_cxx_api.h").is_file()), None)
+    given = os.environ.get("ONNXRUNTIME_INCLUDE")
+    installed = (one for one in HEADERS if (Path(one) / "onnxruntime_cxx_api.h").is_file())
+    include = given or next(installed, None)
     library = next((Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so.*"), None)
     compiler = shutil.which("g++") or shutil.which("clang++")
     if include is None or library is None or compiler is None:
         pytest.skip(
-            "needs a C++ compiler and onnxruntime's headers, which its Python package lacks: ONNXRUNTIME_INCLUDE=FOLDER"
+            "needs a C++ compiler and onnxruntime's headers: ONNXRUNTIME_INCLUDE=$(sh tests/onnxruntime_headers.sh FOLDER)"
         )
     program = tmp_path / "describe"
     (tmp_path / "libonnxruntime.so.1").symlink_to(library)  # the name that the program looks for

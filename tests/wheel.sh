@@ -10,7 +10,16 @@ trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 cd "$work"
 
 "$python" -m venv venv
-venv/bin/python -m pip install --quiet --disable-pip-version-check -c "$repository/constraints.txt" "$dist"/*manylinux*.whl 'scikit-image>=0.25'
+install="venv/bin/python -m pip install --quiet --disable-pip-version-check"
+lock="$repository/locks/wheel.txt"
+if [ "$(head -n 1 "$lock")" = "$("$python" "$repository/tests/lock.py" --platform)" ]; then
+  echo "Dependencies with the hashes of locks/wheel.txt."
+  $install --require-hashes -r "$lock"
+  $install --no-deps --no-index "$dist"/*manylinux*.whl
+else  # the lock is for another Python, machine or build of torch
+  $install -c "$repository/constraints.txt" "$dist"/*manylinux*.whl 'scikit-image>=0.25'
+fi
+venv/bin/python -m pip check
 package="$(venv/bin/python -c 'import sdgmnet, pathlib; print(pathlib.Path(sdgmnet.__file__).parent)')"
 test -f "$package/py.typed"
 chmod -R a-w "$package"

@@ -175,7 +175,6 @@ def draw_two(arguments: MatchArguments, on_progress: OnProgress) -> dict[str, An
 
     on_progress("loading the descriptor", 0, 0)
     from sdgmnet.features.collection import DescribeOptions, MatchOptions, describe_file, without_keypoints
-    from sdgmnet.features.draw import draw_matches
 
     options = MatchOptions(**match_options(arguments))
     size = LONGEST_SIDE if arguments.size is None else arguments.size
@@ -206,6 +205,8 @@ def draw_two(arguments: MatchArguments, on_progress: OnProgress) -> dict[str, An
     if arguments.out is not None:
         on_progress("drawing", 0, 0)
         with timer("drawing"):
+            from sdgmnet.features.draw import draw_matches
+
             a, b = (read_color(path, exif_orientation=not describing.as_stored) for path in arguments.images)
             xy = first.keypoints.xy[matches.pairs[:, 0]], second.keypoints.xy[matches.pairs[:, 1]]
             draw_matches((a, b), xy, inlier, arguments.out, title, show_outliers=arguments.outliers)
