@@ -294,11 +294,13 @@ def write_checkpoint(run: Run, log: RunLog, out: Path) -> None:
 
 
 def card(run: Run, scores: dict[str, Any]) -> dict[str, Any]:
-    """What is known of the weights, for the JSON file beside them."""
-    config = run.config
+    """What is known of the weights, for the JSON file beside them. What --init or --teacher saw, these weights saw, too."""
+    config, sets = run.config, [patchset.name for patchset in run.sampler.patchsets]
     return {
-        "trained_on": [patchset.name for patchset in run.sampler.patchsets] + _taught(run, "trained_on"),
-        "scenes": sorted({scene_of(patchset) for patchset in run.sampler.patchsets} | {*_taught(run, "scenes")}),
+        "trained_on": sets + [name for name in run.inherited.get("trained_on", []) if name not in sets],
+        "scenes": sorted(
+            {scene_of(patchset) for patchset in run.sampler.patchsets} | {*run.inherited.get("scenes", [])}
+        ),
         "step": run.step,
         "iterations": config.iterations,
         "batch_size": config.batch_size,
@@ -307,13 +309,6 @@ def card(run: Run, scores: dict[str, Any]) -> dict[str, Any]:
         "fpr95": scores,
         "versions": {"sdgmnet": __version__, "torch": torch.__version__},
     }
-
-
-def _taught(run: Run, what: str) -> list[str]:
-    """Sets or scenes of the teacher's training that are not this run's: its student has seen them through it."""
-    own = [patchset.name for patchset in run.sampler.patchsets]
-    known = [] if run.teacher is None else run.teacher.card.get(what) or []
-    return [name for name in known if name not in own]
 
 
 # Interruptions and failures

@@ -59,6 +59,9 @@ class Run:
     sums: dict[str, float] = field(default_factory=dict)  # over the iterations of this epoch
     counted: int = 0
     best: dict[str, Any] = field(default_factory=dict)
+    inherited: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # sets and scenes that --init and --teacher were trained on
 
     def state(self) -> dict[str, Any]:
         return {
@@ -69,6 +72,7 @@ class Run:
             "sums": self.sums,
             "counted": self.counted,
             "best": self.best,
+            "inherited": self.inherited,
             "ranks": self.world.size,
             "threads": self.config.threads,
         }
@@ -79,6 +83,7 @@ class Run:
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["torch_random"])
         self.step, self.sums, self.counted, self.best = state["step"], state["sums"], state["counted"], state["best"]
+        self.inherited = state.get("inherited", self.inherited)  # checkpoints of earlier versions do not have it
 
     def check_finite(self) -> None:
         """Before anything is saved or measured: a step with a finite loss can still break the weights."""
@@ -129,8 +134,7 @@ def start(
     sampler.require_batch_size(config.batch_size)
     if config.mean_image and isinstance(encoder, L2Net) and not resume:
         encoder.mean_image.copy_(mean_image(sampler))
-    if config.init is not None and not resume:
-        load_initial_weights(encoder, config)
+    initial_card = load_initial_weights(encoder, config) if config.init is not None and not resume else {}
     encoder.to(device).train()
     engine = choose_engine(config.engine, encoder)
     if world.size > 1 and not encoder.chunkable:
@@ -141,7 +145,11 @@ def start(
     optimizer = build_optimizer(config, encoder)
     trunk = build_trunk(encoder, engine, config.recompute)
     teacher = None if config.teacher is None else load_teacher(config, encoder)
-    return Run(config, encoder, loss, optimizer, sampler, device, trunk, teacher, world)
+    cards = [initial_card] + ([] if teacher is None else [teacher.card])
+    inherited = {
+        key: sorted({name for card in cards for name in card.get(key) or []}) for key in ("trained_on", "scenes")
+    }
+    return Run(config, encoder, loss, optimizer, sampler, device, trunk, teacher, world, inherited=inherited)
 
 
 def load_teacher(config: TrainConfig, encoder: Encoder) -> Teacher:
@@ -166,12 +174,14 @@ def load_teacher(config: TrainConfig, encoder: Encoder) -> Teacher:
     return Teacher(describe, config.teacher_weight, card)
 
 
-def load_initial_weights(encoder: Encoder, config: TrainConfig) -> None:
+def load_initial_weights(encoder: Encoder, config: TrainConfig) -> dict[str, Any]:
+    """Their card."""
     assert config.init is not None
-    initial = load_encoder(config.init)[0]
+    initial, card = load_encoder(config.init)
     if type(initial) is not type(encoder):
         raise InputError(f"--init {config.init} holds a {type(initial).__name__}, not a {config.encoder}.")
     encoder.load_state_dict(initial.state_dict())
+    return card
 
 
 def keep_freed_memory() -> None:

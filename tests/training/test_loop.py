@@ -17,6 +17,7 @@ from sdgmnet.data.patchset import PatchSet
 from sdgmnet.encoders import L2Net, save_encoder
 from sdgmnet.errors import InputError, Interrupted, TrainingStopped
 from sdgmnet.loss import SDGMLoss
+from sdgmnet.pretrained import read_weights, write_weights
 from sdgmnet.storage import only_worker
 from sdgmnet.training import fit as loop
 from sdgmnet.training.angles import Angles
@@ -259,7 +260,8 @@ def test_resume_needs_neither_init_nor_the_same_working_folder(
 ) -> None:
     train(config, tmp_path / "first", console=QUIET)
     start_from = tmp_path / "weights.safetensors"
-    start_from.write_bytes((tmp_path / "first/last.safetensors").read_bytes())
+    tensors, known = read_weights(tmp_path / "first/last.safetensors")
+    write_weights(tensors, start_from, {**known, "trained_on": ["elsewhere"], "scenes": ["there"]})
     monkeypatch.chdir(tmp_path)
     relative = replace(config, init=str(start_from), data=tuple(Path(name).name for name in config.data))
     with monkeypatch.context() as patch:
@@ -269,6 +271,8 @@ def test_resume_needs_neither_init_nor_the_same_working_folder(
     start_from.unlink()
     monkeypatch.chdir("/")
     train(TrainConfig.load(tmp_path / "run/config.json"), tmp_path / "run", resume=True, console=QUIET)
+    card = json.loads((tmp_path / "run/last.json").read_text())
+    assert card["trained_on"] == ["blobs1", "elsewhere"] and "there" in card["scenes"]
 
 
 @pytest.mark.parametrize("how", ["loss", "descriptors"])
@@ -335,6 +339,9 @@ def test_wandb_offline(config: TrainConfig, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.delenv("WANDB_MODE", raising=False)
     train(replace(config, wandb=True), tmp_path / "run", console=QUIET)
     (written,) = (tmp_path / "run/wandb").glob("offline-run-*/*.wandb")
+    latest = time.monotonic() + 60  # another process of wandb writes the file, also after the run has ended
+    while b"fpr95/mean" not in written.read_bytes() and time.monotonic() < latest:
+        time.sleep(0.1)
     assert b"fpr95/mean" in written.read_bytes()
 
 
