@@ -100,7 +100,9 @@ def measure_inference(options: Options, on_progress: OnProgress) -> Iterator[Row
 
 
 def measure_kernels(options: Options, on_progress: OnProgress) -> Iterator[Row]:
-    """Each build that this processor runs against the one that is compiled for it, and torch, by CPU time."""
+    """Each build that this processor runs against the one that is compiled for it, and torch, by CPU time.
+
+    Threads that wait count as work: compare with OMP_NUM_THREADS=1."""
     pixels, encoder = torch.rand(options.patches, 1, 32, 32), SDGMNet().eval()
 
     def describe_with(choice: str) -> None:

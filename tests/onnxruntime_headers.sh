@@ -9,6 +9,7 @@ sed "s/$VERSION_CODENAME/trixie/g" /etc/apt/sources.list.d/debian.sources > trix
 options="-o Dir::Etc::sourcelist=$PWD/trixie.sources -o Dir::Etc::sourceparts=- -o Dir::State::lists=$PWD/lists -o Dir::Cache=$PWD"
 options="$options -o APT::Sandbox::User=root --quiet=2"
 apt-get $options update >&2
+rm -f libonnxruntime-dev_*.deb
 apt-get $options download libonnxruntime-dev >&2
 dpkg-deb -x libonnxruntime-dev_*.deb .
 echo "$PWD/usr/include/onnxruntime"

@@ -292,7 +292,10 @@ def match_folder(arguments: MatchArguments, images: dict[str, Path], pairs: list
 
 def choose_upright(arguments: MatchArguments, images: dict[str, Path], descriptor: "Descriptor") -> bool:
     """By --auto-upright; existing features stay as they are, and others are made like them."""
-    if not arguments.auto_upright or features_path(arguments).exists():
+    if not arguments.auto_upright:
+        return False
+    if features_path(arguments).exists():
+        print_aside(f"{features_path(arguments)} exists: --auto-upright keeps the angles of its keypoints.")
         return False
     from sdgmnet.features.collection import DescribeOptions
     from sdgmnet.features.upright import measure_upright

@@ -2,8 +2,9 @@
 
 "paper" is the authors' augmentation: small rotations and crops of each patch, quarter turns and flips of each pair. "strong"
 adds what detectors and cameras do between two photos: larger rotations, crops and stretches, exposure, defocus, noise and
-compression. "detector" turns and scales each patch as far as a detector's keypoints of one point differ between photos, and a
-few patches by any angle. "hardnet", "hynet" and "cdfdesc" are those methods' own: quarter turns and flips of each pair only.
+compression. "detector" turns and scales each patch as far as a detector's keypoints of one point differ between photos, and
+15 % of the patches by any angle. "hardnet", "hynet" and "cdfdesc" are those methods' own: quarter turns and flips of each pair
+only.
 """
 
 import math
@@ -38,9 +39,7 @@ class Ranges(NamedTuple):
 PAPER = Ranges(math.radians(5), 0.9, 0.9, 1.1)
 STRONG = Ranges(math.radians(18), 0.65, 0.77, 1.3)
 DETECTOR_TURN = math.radians(30)  # largest rotation of most patches: twice as much between the two of a pair
-DETECTOR_ERRORS = (
-    0.15  # share of patches with an arbitrary rotation: a keypoint is often found again with another orientation
-)
+DETECTOR_ERRORS = 0.15  # share of patches turned by any angle: keypoints are often found again with another orientation
 DETECTOR_OCTAVES = 0.5  # largest change of a patch's scale
 
 

@@ -3,11 +3,12 @@
     descriptors of a sample -> words (k-means) -> a vector per image -> nearest neighbours -> most similar pairs
 
 The words are learnt from the collection itself, so any descriptor can be used. Each image is read at most twice; in memory
-there is one vector of 128 D numbers per image. The same descriptors and seed give the same pairs
+there are three vectors of 128 D numbers per image. The same descriptors and seed give the same pairs
 (docs/decisions/pairs-by-retrieval.md).
 """
 
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -53,8 +54,10 @@ def retrieve_pairs(
     words = learn_words(names, descriptors_of, seed)
     if words is None:
         return []
-    vectors = [aggregate(descriptors_of(name), words, name) for name in track(names, "retrieving", on_progress)]
-    return [(names[one], names[two]) for one, two in similar_pairs(np.stack(vectors), neighbours)]
+    vectors = np.empty((len(names), words.size), dtype=np.float32)
+    for row, name in zip(vectors, track(names, "retrieving", on_progress), strict=True):
+        row[:] = aggregate(descriptors_of(name), words, name)
+    return [(names[one], names[two]) for one, two in similar_pairs(vectors, neighbours)]
 
 
 def learn_words(names: Sequence[str], descriptors_of: DescriptorsOf, seed: int) -> np.ndarray | None:
@@ -106,12 +109,14 @@ def similar_pairs(vectors: np.ndarray, neighbours: int) -> list[tuple[int, int]]
     image) count as one: each is paired with the first of them and its neighbours.
     """
     first_equal: dict[bytes, int] = {}
-    original = [first_equal.setdefault(row.tobytes(), number) for number, row in enumerate(vectors)]
+    original = [first_equal.setdefault(sha256(row).digest(), number) for number, row in enumerate(vectors)]
     distinct = np.array([number for number in sorted(set(original)) if vectors[number].any()], dtype=np.int64)
     if not len(distinct):
         return []
-    centred = vectors[distinct] - vectors[distinct].mean(axis=0)  # what all images have in common tells nothing
-    chosen = choose_pairs(*nearest(unit_rows(centred), 2 * neighbours), neighbours)
+    centred = vectors[distinct]
+    centred -= centred.mean(axis=0)  # what all images have in common does not distinguish them
+    centred /= np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    chosen = choose_pairs(*nearest(centred, 2 * neighbours), neighbours)
     near: dict[int, list[int]] = {number: [] for number in distinct.tolist()}
     for one, two in distinct[chosen].tolist():
         near[one].append(two)

@@ -24,7 +24,7 @@ DescribeUpright = Callable[[str, bool], Features]  # name of an image, whether a
 def measure_upright(
     images: Images, descriptor: Descriptor, options: DescribeOptions, on_progress: OnProgress = no_progress
 ) -> tuple[bool, str]:
-    """`prefers_upright` of images described in this way, but for the number of keypoints and the size."""
+    """`prefers_upright` of images described in this way, but for the number of keypoints, the size and the contrast."""
     reduced = replace(options, limit=min(options.limit or KEYPOINTS, KEYPOINTS), size=min(options.size, SIZE))
 
     def describe(name: str, upright: bool) -> Features:
@@ -38,7 +38,8 @@ def prefers_upright(
 ) -> tuple[bool, str]:
     """Whether neighbours by name have more inliers of fundamental matrices without angles, and the counts in words.
 
-    No, if one pair loses half of its inliers. Images that cannot be read are left out.
+    Only pairs that overlap count. No, if there are none, or if one pair loses half of its inliers. Images that cannot be read
+    are left out.
     """
     described = cache(describe)
     counts: list[tuple[int, int]] = []
@@ -46,14 +47,15 @@ def prefers_upright(
     for start in track(starts, "measuring whether upright", on_progress):
         two = names[start : start + 2]
         try:
-            turned, straight = (inliers([described(name, upright) for name in two]) for upright in (False, True))
+            both = [inliers([described(name, upright) for name in two]) for upright in (False, True)]
         except InputError:
             continue
-        counts.append((turned, straight))
-    turned, straight = (sum(count[which] for count in counts) for which in (0, 1))
+        if max(both) >= ENOUGH:
+            counts.append((both[0], both[1]))
+    with_angles, without = (sum(count[which] for count in counts) for which in (0, 1))
     rotated = any(one >= ENOUGH and other < KEPT * one for one, other in counts)
-    chosen = straight > turned and not rotated
-    words = f"{len(counts)} pairs have {turned} inliers with the angles of keypoints, {straight} without them"
+    chosen = without > with_angles and not rotated
+    words = f"{len(counts)} overlapping pairs have {with_angles} inliers with the angles of keypoints, {without} without them"
     return chosen, f"{words}: {'upright' if chosen else 'not upright'}."
 
 

@@ -59,9 +59,7 @@ class Run:
     sums: dict[str, float] = field(default_factory=dict)  # over the iterations of this epoch
     counted: int = 0
     best: dict[str, Any] = field(default_factory=dict)
-    inherited: dict[str, list[str]] = field(
-        default_factory=dict
-    )  # sets and scenes that --init and --teacher were trained on
+    inherited: dict[str, list[str]] = field(default_factory=dict)  # sets and scenes that --init and --teacher saw
 
     def state(self) -> dict[str, Any]:
         return {

@@ -29,7 +29,7 @@ def test_a_rotated_image_is_noticed(last: float, expected: bool, tmp_path: Path)
     }
     chosen, words = measure_upright(images, load_descriptor("rootsift"), DescribeOptions(400))
     assert chosen is expected, words
-    assert words.startswith("3 pairs")
+    assert words.startswith("3 overlapping pairs")
 
 
 def test_the_pairs_are_spread_and_each_image_is_described_once_per_way() -> None:
@@ -44,9 +44,18 @@ def test_the_pairs_are_spread_and_each_image_is_described_once_per_way() -> None
 
     images = [str(number) for number in range(1000)]
     chosen, words = prefers_upright(images, same)
-    assert not chosen and words.startswith(
-        f"{MEASURED_PAIRS - 1} pairs"
-    )  # as many inliers both ways: as without the option
+    assert not chosen and words.startswith(f"{MEASURED_PAIRS - 1} overlapping pairs")  # as many inliers both ways
     names = {name for name, _ in described}
     assert {"998", "999"} <= names and len(described) == len(set(described)) <= 4 * MEASURED_PAIRS
     assert not prefers_upright(images[:1], same)[0] and not prefers_upright([], same)[0]
+
+
+def test_images_that_do_not_overlap_decide_nothing() -> None:
+    """A few inliers by chance, more of them without angles."""
+
+    def unrelated(name: str, upright: bool) -> Features:
+        xy = np.random.default_rng(int(name)).uniform(0, 300, (12, 2))
+        return Features(keypoints_at(xy), unit_rows(12, 16, 0 if upright else int(name)), (300, 300))
+
+    chosen, words = prefers_upright(["1", "2", "3"], unrelated)
+    assert not chosen and words.startswith("0 overlapping pairs")
