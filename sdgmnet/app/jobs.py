@@ -30,13 +30,14 @@ class Jobs:
             if owner == session:
                 stop.set()
 
-    def stop_all(self, seconds: float) -> None:
-        """Wait so long for them to end."""
+    def stop_all(self, seconds: float) -> bool:
+        """Wait so long for them to end; whether they did."""
         for stop in list(self._session_of):
             stop.set()
         end = time.monotonic() + seconds
         while self._session_of and time.monotonic() < end:
             time.sleep(0.1)
+        return not self._session_of
 
 
 def stopped_by(stop: Event, on_progress: OnProgress) -> OnProgress:

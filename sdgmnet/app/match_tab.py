@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 
 from sdgmnet.app import matching, uploads
-from sdgmnet.app.setting import HOUR, Setting, reported, shown_by
+from sdgmnet.app.setting import Setting, reported, shown_by
 from sdgmnet.pretrained import ALIAS
 
 
@@ -54,7 +54,7 @@ def add_match(setting: Setting) -> None:
     with gr.Accordion("The same on the command line and in Python", open=False):
         command = gr.Code(language="shell", label="command line", interactive=False)
         code = gr.Code(language="python", label="Python, first descriptor", interactive=False)
-    state = gr.State(time_to_live=HOUR)
+    state = gr.State(time_to_live=uploads.HOUR)
     outputs = [table, *drawn, hint, neighbours, command, code, state]
     button.click(
         reported(partial(run_match, setting), len(outputs)),
@@ -72,13 +72,14 @@ def run_match(
     first: Any,
     second: Any,
     descriptors: list[str],
-    keypoints: float,
-    ratio: float,
+    keypoints: float | None,
+    ratio: float | None,
     model: Any,
     progress: gr.Progress = gr.Progress(),  # noqa: B008  gradio looks for this default
 ) -> tuple[Any, ...]:
     matching.require_offered(descriptors, setting.offered if setting.is_public else None)
-    options = matching.MatchOptions(tuple(descriptors), int(keypoints), float(ratio), model)
+    count, ratio = uploads.read_number(keypoints, "keypoints per image"), uploads.read_number(ratio, "ratio test")
+    options = matching.MatchOptions(tuple(descriptors), int(count), float(ratio), model)
     a, b = (
         uploads.read_upload(sent, setting.folder, f"the {name}")
         for sent, name in zip((first, second), matching.NAMES, strict=True)

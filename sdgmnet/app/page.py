@@ -18,10 +18,11 @@ import gradio as gr
 from sdgmnet.app import uploads
 from sdgmnet.app.match_tab import add_match
 from sdgmnet.app.reconstruct_tab import add_reconstruct
-from sdgmnet.app.setting import HOUR, Setting
+from sdgmnet.app.setting import Setting
 from sdgmnet.app.train_tab import REFRESH, add_train
 from sdgmnet.app.understand_tab import add_understand
 from sdgmnet.errors import InputError
+from sdgmnet.report import print_aside
 
 MAX_WAITING = 16  # jobs in the queue
 LAST_SECONDS = 10  # for jobs to stop when the app ends
@@ -57,8 +58,10 @@ def serve(
         Event().wait()
     finally:
         app.close(verbose=False)
-        setting.jobs.stop_all(LAST_SECONDS)
+        all_ended = setting.jobs.stop_all(LAST_SECONDS)
         shutil.rmtree(folder, ignore_errors=True)
+        if not all_ended:
+            print_aside(f"A reconstruction did not stop within {LAST_SECONDS} s: remove {folder} if it is still there.")
 
 
 def launch(
@@ -89,7 +92,7 @@ def theme() -> gr.themes.Base:
 
 
 def build(setting: Setting) -> gr.Blocks:
-    with gr.Blocks(analytics_enabled=False, title="SDGMNet", delete_cache=(HOUR, HOUR)) as app:
+    with gr.Blocks(analytics_enabled=False, title="SDGMNet", delete_cache=(uploads.HOUR, uploads.HOUR)) as app:
         gr.Markdown(
             "# SDGMNet\nLocal image descriptors: match two images, see how the loss works, watch a training run, reconstruct a "
             "scene from photos."

@@ -10,6 +10,8 @@ from sdgmnet.app import reconstructing
 from sdgmnet.app.jobs import stopped_by
 from sdgmnet.app.matching import require_offered
 from sdgmnet.app.setting import Setting, reported, shown_by
+from sdgmnet.app.uploads import read_number
+from sdgmnet.errors import Interrupted
 
 DEFAULT = reconstructing.PhotoOptions()
 
@@ -81,18 +83,24 @@ def runner(setting: Setting) -> Callable[..., tuple[Any, ...]]:
     def run(
         sent: Any,
         descriptor: str,
-        keypoints: float,
-        size: int,
+        keypoints: float | None,
+        size: int | None,
         request: gr.Request,
         progress: gr.Progress = gr.Progress(),  # noqa: B008  gradio looks for this default
     ) -> tuple[Any, ...]:
         require_offered([descriptor], setting.offered if setting.is_public else None)
-        options = reconstructing.PhotoOptions(descriptor, int(keypoints), int(size))
-        photos = reconstructing.require_photos(sent, setting.folder)
+        count, side = read_number(keypoints, "keypoints per photo"), read_number(size, "longest side in pixels")
+        options = reconstructing.PhotoOptions(descriptor, int(count), int(side))
         with setting.jobs.started(request.session_hash) as stop:
-            found = reconstructing.reconstruct_photos(
-                photos, options, setting.folder, stopped_by(stop, shown_by(progress))
-            )
+            on_progress = stopped_by(stop, shown_by(progress))
+            try:
+                photos = reconstructing.require_photos(sent, setting.folder)
+                on_progress("reading the photos", 0, 0)
+                found = reconstructing.reconstruct_photos(photos, options, setting.folder, on_progress)
+            except Exception as error:  # whatever comes of files that are removed while they are written
+                if setting.folder.is_dir():
+                    raise
+                raise Interrupted("The app has ended.") from error
         files = [gr.DownloadButton(value=str(path), visible=True) for path in found.files]
         remarks, tables = reconstructing.remarks_text(found.summary), reconstructing.tables_text(found.summary)
         return remarks, reconstructing.embedded(found.page), *files, tables

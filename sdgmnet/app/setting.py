@@ -13,8 +13,6 @@ from sdgmnet.errors import InputError, Stopped
 from sdgmnet.pretrained import ALIAS, shipped_names
 from sdgmnet.report import OnProgress
 
-HOUR = 3600  # seconds: uploads and results are removed after it
-
 
 @dataclass(frozen=True)
 class Setting:

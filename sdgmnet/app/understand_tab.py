@@ -14,6 +14,7 @@ from sdgmnet.loss.weights import COUPLED_WEIGHTS, SELF_WEIGHTS
 from sdgmnet.registry import LOSSES
 
 NO_OTHER = "none"
+OTHERS = (NO_OTHER, *(name for name in LOSSES if name != "sdgm"))  # beside it
 STATISTICS = {  # field of Modulation -> label and range of its slider
     "pos_mean": ("mean of θ⁺ (rad)", 0.2, 1.5),
     "pos_std": ("standard deviation of θ⁺", 0.02, 0.5),
@@ -43,7 +44,7 @@ def add_understand(app: gr.Blocks) -> None:
             own = gr.Radio(list(SELF_WEIGHTS), value=default.self_weight, label="self weight")
             coupled = gr.Radio(list(COUPLED_WEIGHTS), value=default.coupled_weight, label="coupled weight")
             other = gr.Dropdown(
-                [NO_OTHER, *(name for name in LOSSES if name != "sdgm")],
+                list(OTHERS),
                 value=NO_OTHER,
                 label="another loss beside it",
                 info="Its gradient, with its default options.",
@@ -71,8 +72,8 @@ def add_understand(app: gr.Blocks) -> None:
 
 def run_understand(preset: str, *values: Any) -> tuple[str, str]:
     *chosen, other = values
-    if other != NO_OTHER and other not in LOSSES:
-        raise InputError(f"{other!r} is not offered here: choose from {', '.join(LOSSES)}.")
+    if other not in OTHERS:
+        raise InputError(f"{other!r} is not offered here: choose from {', '.join(OTHERS)}.")
     modulation = understanding.Modulation(*chosen)
     logged = understanding.PRESETS.get(preset)
     is_preset = logged is not None and astuple(modulation)[:6] == tuple(logged[:6])

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.features.images import declared_pixels, read_color, read_content, read_gray
 from sdgmnet.storage import new_file
 
+HOUR = 3600  # seconds: uploads and results that are older are removed
 MAX_MEGABYTES = 30  # per file
 MAX_MEGAPIXELS = 36  # per image: decoded, gray and in colour, it takes 150 MB
 STEREO = ("motorcycle_left.png", "motorcycle_right.png")
@@ -63,6 +65,13 @@ def stored_path(sent: Any, folder: Path, name: str) -> Path:
     if not path.is_relative_to(folder.resolve()) or not path.is_file():
         raise InputError(f"{name} is no longer on the server: upload it again.")
     return path
+
+
+def read_number(sent: Any, name: str) -> float:
+    """The number in a field of the page; a browser sends None for an emptied one."""
+    if not isinstance(sent, int | float) or not -inf < sent < inf:
+        raise InputError(f"the field {name} has no number: give one.")
+    return sent
 
 
 def write_examples(folder: Path) -> list[tuple[Path, Path]]:

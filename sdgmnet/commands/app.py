@@ -22,8 +22,8 @@ class AppArguments:
         sdgmnet app
         sdgmnet app --port 8080 --runs runs --descriptors mine=runs/one
 
-    The page is served to this machine alone, and nothing is sent elsewhere. Uploads are removed when the command ends, and
-    after an hour at the latest. Needs gradio: pip install 'sdgmnet[app]'.
+    The page is served to this machine alone, and nothing is sent elsewhere. Uploads are removed when the command ends;
+    while it runs, those older than an hour. Needs gradio: pip install 'sdgmnet[app]'.
     """
 
     port: int | None = None

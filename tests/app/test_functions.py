@@ -3,7 +3,9 @@
 import contextlib
 import io
 import json
+import os
 import shlex
+import time
 from pathlib import Path
 
 import cv2
@@ -12,6 +14,7 @@ import pytest
 import torch
 
 from sdgmnet.app import matching, reconstructing, uploads, watching
+from sdgmnet.app.jobs import Jobs
 from sdgmnet.app.understanding import (
     PRESETS,
     Modulation,
@@ -24,11 +27,13 @@ from sdgmnet.app.understanding import (
 )
 from sdgmnet.cli import main
 from sdgmnet.data.synthetic.demo import image_path
-from sdgmnet.errors import InputError
+from sdgmnet.errors import InputError, Stopped
 from sdgmnet.features.draw import TITLE, layout
 from sdgmnet.features.images import read_color, read_gray
 from sdgmnet.loss.weights import SELF_WEIGHTS
 from sdgmnet.registry import LOSSES
+from sdgmnet.sfm.process import StepFailed
+from sdgmnet.sfm.summary import Table
 from tests.app.samples import write_log
 
 PATHS = tuple(image_path(f"motorcycle_{side}.png") for side in ("left", "right"))
@@ -131,10 +136,20 @@ def test_examples_can_be_matched(tmp_path: Path) -> None:
 
 
 def test_an_implausible_model_and_missing_photos_are_reported() -> None:
-    summary = {"broken": [("a<b>.jpg", "is truncated")], "unregistered": ["c.jpg"], "implausible": ["12 points"]}
+    summary = {
+        "broken": [("a<b>.jpg", "is truncated")],
+        "unregistered": ["c.jpg"],
+        "implausible": ["12 points of d<b>.jpg"],
+    }
     text = reconstructing.remarks_text(summary)
     assert "implausible" in text and "12 points" in text and "c.jpg" in text
     assert "a&lt;b&gt;.jpg is truncated" in text
+    assert "d&lt;b&gt;.jpg" in text and "<b>" not in text
+
+
+def test_reasons_in_tables_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconstructing, "tables", lambda summary: [Table(["why"], [["camera of d<b>.jpg"]])])
+    assert "| camera of d&lt;b&gt;.jpg |" in reconstructing.tables_text({})
 
 
 def test_missing_pycolmap_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,6 +180,66 @@ def test_names_of_users_stay_in_the_folder(tmp_path: Path) -> None:
     given = reconstructing.collect(reconstructing.require_photos(sent, tmp_path), tmp_path / "photos", 800)
     assert given.names == ("one.png", "one_2.png", "up.png")
     assert {one.name for one in (tmp_path / "photos").iterdir()} == set(given.names)
+
+
+@pytest.mark.parametrize("name", ["/", " ", ".", "a\0b.png", "a" * 300 + ".png", "é" * 120, "\ud800", None])
+def test_names_that_no_file_can_have(tmp_path: Path, name: str | None) -> None:
+    path = tmp_path / "photo.png"
+    cv2.imwrite(str(path), np.zeros((8, 8), np.uint8))
+    sent = [{"path": str(path), "orig_name": name}] * 3
+    given = reconstructing.collect(reconstructing.require_photos(sent, tmp_path), tmp_path / "photos", 800)
+    assert len(given.names) == 3
+    assert given.names[0] == ("?.jpg" if name == "\ud800" else "photo.png")
+
+
+@pytest.mark.parametrize("error", [InputError, StepFailed])
+def test_errors_do_not_name_folders_of_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def fail(workspace: reconstructing.Workspace, photos: reconstructing.Photos, *_: object) -> None:
+        raise error(f"{workspace.folder}: {photos.folder} and {tmp_path / 'a.png'}; the end of {workspace.log}:")
+
+    monkeypatch.setattr(reconstructing, "require_pycolmap", lambda: None)
+    monkeypatch.setattr(reconstructing, "make_models", fail)
+    with pytest.raises((InputError, Stopped)) as caught:
+        reconstructing.reconstruct_photos([], reconstructing.PhotoOptions(), tmp_path)
+    assert str(caught.value) == "photos and a.png; the end of log.txt:"
+    assert isinstance(caught.value, InputError) == (error is InputError)
+
+
+def test_results_are_removed_after_an_hour_and_if_they_are_incomplete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = tmp_path / "model-old", tmp_path / "model-new"
+    for folder, age in ((old, uploads.HOUR + 60), (new, uploads.HOUR - 60)):
+        folder.mkdir()
+        (folder / "model.zip").write_text("photos")
+        os.utime(folder, (time.time() - age,) * 2)
+
+    def draw(workspace: reconstructing.Workspace, *_: object) -> None:
+        workspace.folder.mkdir()
+        (workspace.folder / "cloud.html").write_text("a page")  # but no points.ply: the downloads fail
+
+    monkeypatch.setattr(reconstructing, "require_pycolmap", lambda: None)
+    monkeypatch.setattr(reconstructing, "make_models", lambda *_: {})
+    monkeypatch.setattr(reconstructing, "draw_models", draw)
+    with pytest.raises(FileNotFoundError):
+        reconstructing.reconstruct_photos([], reconstructing.PhotoOptions(), tmp_path)
+    assert list(tmp_path.iterdir()) == [new]
+
+
+@pytest.mark.parametrize("sent", [None, "", float("nan"), float("inf")])
+def test_an_emptied_field_is_reported(sent: object) -> None:
+    assert uploads.read_number(0.9, "ratio test") == 0.9
+    with pytest.raises(InputError, match="ratio test"):
+        uploads.read_number(sent, "ratio test")
+
+
+def test_the_end_of_the_app_tells_whether_jobs_still_run() -> None:
+    jobs = Jobs()
+    with jobs.started("one") as stop:
+        assert not jobs.stop_all(0) and stop.is_set()
+    assert jobs.stop_all(0)
 
 
 @pytest.mark.parametrize("preset", PRESETS)

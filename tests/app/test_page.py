@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from sdgmnet.data.synthetic.demo import image_path
-from sdgmnet.errors import InputError
+from sdgmnet.errors import InputError, Interrupted
 from tests.app.samples import write_log
 from tests.sfm.planes import write_photos
 
@@ -27,7 +27,7 @@ reason = "the app's page needs gradio: make test-app"
 gr = pytest.importorskip("gradio", reason=reason)
 client = pytest.importorskip("gradio_client", reason=reason)
 
-from sdgmnet.app import match_tab, page  # noqa: E402  after the check for gradio
+from sdgmnet.app import match_tab, page, reconstruct_tab, reconstructing, understand_tab  # noqa: E402  after the check for gradio
 
 LEFT, RIGHT = (str(image_path(f"motorcycle_{side}.png")) for side in ("left", "right"))
 
@@ -101,7 +101,40 @@ def test_a_public_page_opens_no_paths(tmp_path: Path) -> None:
         match_tab.run_match(setting, None, None, [str(tmp_path)], 100, 0.9, "none")
 
 
+def test_emptied_number_fields(api: Any) -> None:
+    assert "keypoints per image" in api.predict(None, None, ["sift"], None, 0.9, "none", api_name="/match")[0]
+    assert "ratio test" in api.predict(None, None, ["sift"], 300, None, "none", api_name="/match")[0]
+    assert "keypoints per photo" in api.predict([], "sift", None, 800, api_name="/reconstruct")[0]
+
+
+def test_losses_that_are_not_offered() -> None:
+    with pytest.raises(InputError, match="choose from none, hardnet,"):
+        understand_tab.run_understand("", *[0.5] * 8, "angle", "step", "sdgm")
+
+
 # Photos of a scene
+
+
+class Request:
+    session_hash = "one"
+
+
+def test_a_job_cancelled_while_its_photos_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = page.Setting(tmp_path, tmp_path)
+    monkeypatch.setattr(reconstructing, "require_photos", lambda *_: setting.jobs.stop(Request.session_hash))
+    monkeypatch.setattr(reconstructing, "reconstruct_photos", lambda *_: pytest.fail("goes on"))
+    with pytest.raises(Interrupted):
+        reconstruct_tab.runner(setting)([], "sift", 1000, 800, Request())
+
+
+def test_a_job_whose_folder_is_removed_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = page.Setting(tmp_path / "uploads", tmp_path)
+    monkeypatch.setattr(reconstructing, "require_photos", lambda *_: (setting.folder / "photo.png").read_bytes())
+    with pytest.raises(Interrupted):
+        reconstruct_tab.runner(setting)([], "sift", 1000, 800, Request())
+    setting.folder.mkdir()
+    with pytest.raises(FileNotFoundError):  # a mistake of ours, which must be seen
+        reconstruct_tab.runner(setting)([], "sift", 1000, 800, Request())
 
 
 def reconstruct(api: Any, photos: list[str]) -> Any:
