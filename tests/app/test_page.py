@@ -336,6 +336,7 @@ DRAWN = "image ? new Uint32Array(image.data.buffer).reduce((sum, one, at) => (su
 
 def start_reconstruction(browser: Any, url: str, photos: list[str]) -> None:
     browser.get(url)
+    browser.get_log("browser")  # what the page before was still asking for was aborted
     open_tab(browser, "Reconstruct")
     wait(browser, "document.querySelector('#photos input[type=file]')")
     browser.find_element("css selector", "#photos input[type=file]").send_keys("\n".join(photos))
