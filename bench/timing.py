@@ -31,7 +31,16 @@ class Timing:
         return float(np.median(np.array(self.rates) / np.array(other.rates)))
 
 
-def seconds_of(call: Call, clock: Callable[[], float] = time.perf_counter) -> float:
+def wall_clock() -> float:
+    return time.perf_counter()
+
+
+def cpu_clock() -> float:
+    """Of all threads; other work on the machine changes it less."""
+    return time.process_time()
+
+
+def seconds_of(call: Call, clock: Callable[[], float] = wall_clock) -> float:
     began = clock()
     call()
     return clock() - began
@@ -42,12 +51,9 @@ def alternate(
     repeats: int,
     stage: str = "",
     on_progress: OnProgress = no_progress,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Callable[[], float] = wall_clock,
 ) -> dict[str, Timing]:
-    """Time name -> (call, units of work), alternating, after one warm-up each.
-
-    clock: time.process_time is CPU time of all threads, which other work on the machine changes less.
-    """
+    """Time name -> (call, units of work), alternating, after one warm-up each."""
     rates: dict[str, list[float]] = {name: [] for name in methods}
     turns = [(turn, name) for turn in range(repeats + 1) for name in methods]
     for turn, name in track(turns, stage, on_progress):
