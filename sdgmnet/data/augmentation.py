@@ -2,9 +2,8 @@
 
 "paper" is the authors' augmentation: small rotations and crops of each patch, quarter turns and flips of each pair. "strong"
 adds what detectors and cameras do between two photos: larger rotations, crops and stretches, exposure, defocus, noise and
-compression. "detector" turns and scales each patch as far as a detector's keypoints of one point differ between photos, and
-15 % of the patches by any angle. "hardnet", "hynet" and "cdfdesc" are those methods' own: quarter turns and flips of each pair
-only.
+compression. "detector" turns and scales each patch as far as a detector's keypoints of one point differ between photos.
+"hardnet", "hynet" and "cdfdesc" are those methods' own: quarter turns and flips of each pair only.
 """
 
 import math
@@ -38,9 +37,8 @@ class Ranges(NamedTuple):
 
 PAPER = Ranges(math.radians(5), 0.9, 0.9, 1.1)
 STRONG = Ranges(math.radians(18), 0.65, 0.77, 1.3)
-DETECTOR_TURN = math.radians(30)  # largest rotation of most patches: twice as much between the two of a pair
-DETECTOR_ERRORS = 0.15  # share of patches turned by any angle: keypoints are often found again with another orientation
-DETECTOR_OCTAVES = 0.5  # largest change of a patch's scale
+DETECTOR_TURN = math.radians(30)  # largest rotation of a patch: twice as much between the two of a pair
+DETECTOR_OCTAVES = 0.35  # largest change of a patch's scale
 
 
 class Geometry(NamedTuple):
@@ -133,9 +131,8 @@ def within_patch(geometry: Geometry) -> Geometry:
 
 
 def draw_misfit(rng: np.random.Generator, count: int) -> Geometry:
-    """Orientation and scale as a detector may find them: wrong by an angle, sometimes by any, and by a share of an octave."""
+    """Orientation and scale as a detector may find them: wrong by an angle, and by a share of an octave."""
     turn = rng.uniform(-DETECTOR_TURN, DETECTOR_TURN, count)
-    turn = np.where(rng.random(count) < DETECTOR_ERRORS, rng.uniform(-math.pi, math.pi, count), turn)
     side = PATCH_SIDE * 2 ** rng.uniform(-DETECTOR_OCTAVES, DETECTOR_OCTAVES, (count, 1))
     return Geometry(turn, np.hstack([(PATCH_SIDE - side) / 2] * 2 + [side] * 2))
 
