@@ -32,103 +32,67 @@ class Command(NamedTuple):
     options: str = COMMON  # dataclass
 
 
+def own(place: str, options: str, summary: str) -> Command:
+    """A command in `sdgmnet.commands`: module:function, and the dataclass of its options in the same module."""
+    place = f"sdgmnet.commands.{place}"
+    return Command(place, summary, f"{place.partition(':')[0]}:{options}")
+
+
 COMMANDS: dict[str, Command] = {
-    "demo": Command(
-        "sdgmnet.commands.demo:main",
-        "Match a pair of images, then train an encoder for a few minutes.",
-        "sdgmnet.commands.demo:Arguments",
+    "demo": own("demo:main", "Arguments", "Match a pair of images, then train an encoder for a few minutes."),
+    "describe": own(
+        "describe:main", "DescribeArguments", "Detect keypoints and compute descriptors of images; write an h5 file."
     ),
-    "describe": Command(
-        "sdgmnet.commands.describe:main",
-        "Detect keypoints and compute descriptors of images; write an h5 file.",
-        "sdgmnet.commands.describe:DescribeArguments",
+    "match": own(
+        "match:main", "MatchArguments", "Match two images and draw the matches, or match all pairs of a folder."
     ),
-    "match": Command(
-        "sdgmnet.commands.match:main",
-        "Match two images and draw the matches, or match all pairs of a folder.",
-        "sdgmnet.commands.match:MatchArguments",
+    "reconstruct": own(
+        "reconstruct:main", "ReconstructArguments", "Reconstruct a 3-D model from photos; write a COLMAP workspace."
     ),
-    "reconstruct": Command(
-        "sdgmnet.commands.reconstruct:main",
-        "Reconstruct a 3-D model from photos; write a COLMAP workspace.",
-        "sdgmnet.commands.reconstruct:ReconstructArguments",
-    ),
-    "train": Command(
-        "sdgmnet.commands.train:main",
-        "Train a descriptor: SDGMNet with the paper's settings, or another loss.",
-        "sdgmnet.commands.train:TrainArguments",
+    "train": own(
+        "train:main", "TrainArguments", "Train a descriptor: SDGMNet with the paper's settings, or another loss."
     ),
     **{f"evaluate {name}": Command(*benchmark) for name, benchmark in BENCHMARKS.items()},
-    "data phototour": Command(
-        "sdgmnet.commands.data:phototour",
+    "data phototour": own(
+        "data:phototour",
+        "PhototourArguments",
         "Convert or download the UBC PhotoTour data set, as PatchSets (folders of labelled patches).",
-        "sdgmnet.commands.data:PhototourArguments",
     ),
-    "data photos": Command(
-        "sdgmnet.commands.data:photos",
-        "Make PatchSets from your own photos, labelled by 3-D reconstruction.",
-        "sdgmnet.commands.data:PhotosArguments",
+    "data photos": own(
+        "data:photos", "PhotosArguments", "Make PatchSets from your own photos, labelled by 3-D reconstruction."
     ),
-    "data views": Command(
-        "sdgmnet.commands.data:views",
-        "Make PatchSets from single images, labelled by synthetic warps.",
-        "sdgmnet.commands.data:ViewsArguments",
+    "data views": own(
+        "data:views", "ViewsArguments", "Make PatchSets from single images, labelled by synthetic warps."
     ),
-    "data hpatches": Command(
-        "sdgmnet.commands.data:hpatches",
-        "Cut HPatches strips from image sequences with homographies.",
-        "sdgmnet.commands.data:StripsArguments",
+    "data hpatches": own(
+        "data:hpatches", "StripsArguments", "Cut HPatches strips from image sequences with homographies."
     ),
-    "data pairs": Command(
-        "sdgmnet.commands.data:pairs", "Draw labelled test pairs for PatchSets.", "sdgmnet.commands.data:PairsArguments"
-    ),
-    "data demo": Command(
-        "sdgmnet.commands.data:demo", "Write the demo PatchSets to disk.", "sdgmnet.commands.data:DemoArguments"
-    ),
-    "data export": Command(
-        "sdgmnet.commands.data:export",
-        "Write a PatchSet in the original PhotoTour format.",
-        "sdgmnet.commands.data:ExportArguments",
-    ),
-    "export onnx": Command(
-        "sdgmnet.commands.export:onnx",
-        "Export weights to ONNX, for use without torch.",
-        "sdgmnet.commands.export:OnnxArguments",
-    ),
-    "export weights": Command(
-        "sdgmnet.commands.export:weights",
+    "data pairs": own("data:pairs", "PairsArguments", "Draw labelled test pairs for PatchSets."),
+    "data demo": own("data:demo", "DemoArguments", "Write the demo PatchSets to disk."),
+    "data export": own("data:export", "ExportArguments", "Write a PatchSet in the original PhotoTour format."),
+    "export onnx": own("export:onnx", "OnnxArguments", "Export weights to ONNX, for use without torch."),
+    "export weights": own(
+        "export:weights",
+        "WeightsArguments",
         "Export weights to share: one file or a Hugging Face folder, in half precision.",
-        "sdgmnet.commands.export:WeightsArguments",
     ),
-    "export bundler": Command(
-        "sdgmnet.commands.export:bundler",
-        "Export a sparse model to Bundler's format.",
-        "sdgmnet.commands.export:BundlerArguments",
+    "export bundler": own("export:bundler", "BundlerArguments", "Export a sparse model to Bundler's format."),
+    "export openmvg": own(
+        "export:openmvg", "OpenMVGArguments", "Export features and verified matches to OpenMVG's format."
     ),
-    "export openmvg": Command(
-        "sdgmnet.commands.export:openmvg",
-        "Export features and verified matches to OpenMVG's format.",
-        "sdgmnet.commands.export:OpenMVGArguments",
+    "export imc": own(
+        "export:imc", "ImcArguments", "Export features and matches to the layout of the Image Matching Challenge."
     ),
-    "export imc": Command(
-        "sdgmnet.commands.export:imc",
-        "Export features and matches to the layout of the Image Matching Challenge.",
-        "sdgmnet.commands.export:ImcArguments",
-    ),
-    "app": Command(
-        "sdgmnet.commands.app:main",
-        "Match images, explore the loss and watch training in the browser.",
-        "sdgmnet.commands.app:AppArguments",
-    ),
-    "doctor": Command(
-        "sdgmnet.commands.doctor:main",
+    "app": own("app:main", "AppArguments", "Match images, explore the loss and watch training in the browser."),
+    "doctor": own(
+        "doctor:main",
+        "DoctorArguments",
         "Show versions, processor, kernels, extras and GPU, with advice on what is missing.",
-        "sdgmnet.commands.doctor:DoctorArguments",
     ),
-    "completion": Command(
-        "sdgmnet.commands.completion:main",
+    "completion": own(
+        "completion:main",
+        "CompletionArguments",
         "Print a script that completes commands and options in bash, zsh or fish.",
-        "sdgmnet.commands.completion:CompletionArguments",
     ),
 }
 

@@ -25,7 +25,7 @@ from sdgmnet.features.opencv_contrib import MAKERS, describe_by_opencv
 from sdgmnet.features.sift import rootsift, rootsift_at_keypoints, sift, sift_at_keypoints
 from sdgmnet.pretrained import ALIAS, find_weights, require_weights, shipped_names
 from sdgmnet.registry import WINDOW, is_window
-from sdgmnet.storage import digest, parse_json, reason_of, require_bounded_zip
+from sdgmnet.storage import digest, parse_json, reason_of, require_bounded_zip, require_file
 
 if TYPE_CHECKING:  # the forms of a descriptor stand in help texts, which need no torch
     from torch import Tensor, nn
@@ -70,8 +70,7 @@ def has_descriptor_files(folder: Path) -> bool:
 def load_onnx(spec: str) -> Descriptor:
     """A model whose one input is patches (batch, 1, S, S) float32 in [0, 1]; its first output is taken."""
     path = Path(spec)
-    if not path.is_file():
-        raise InputError(f"{path} does not exist: write one with sdgmnet export onnx.")
+    require_file(path, "write one with sdgmnet export onnx")
     try:
         import onnxruntime
     except ImportError:
@@ -115,8 +114,8 @@ def load_kornia(spec: str) -> Descriptor:
     if name == "MKD":  # kernels alone: its whitening is learned, and would be downloaded
         kernels = kornia.feature.MKDDescriptor(32, whitening=None)  # type: ignore[arg-type]  # annotated too narrowly
         return Descriptor("kornia MKD", in_chunks(_inference(kernels), 32))
-    if path and not Path(path).is_file():
-        raise InputError(f"{path} does not exist: give a file of kornia's {name} weights, or none to download them.")
+    if path:
+        require_file(path, f"give a file of kornia's {name} weights, or none to download them")
     try:
         module = getattr(kornia.feature, name)(pretrained=not path).eval()
         if path:
@@ -137,8 +136,7 @@ def _inference(module: "nn.Module") -> Callable[["Tensor"], np.ndarray]:
 
     def describe(pixels: "Tensor") -> np.ndarray:
         with torch.inference_mode():
-            found: np.ndarray = module(pixels).numpy()
-        return found
+            return module(pixels).numpy()
 
     return describe
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sdgmnet.errors import InputError
 from sdgmnet.native.build import VARIABLE, cache_folders, kernels
-from sdgmnet.native.targets import TARGETS, processor_features, runnable_targets
+from sdgmnet.native.targets import TARGETS, cpuinfo, processor_features, runnable_targets
 from sdgmnet.pretrained import ALIAS, BEST, SHIPPED, shipped_names
 from sdgmnet.version import __version__
 
@@ -93,10 +93,9 @@ def required_packages() -> Finding:
 
 def extra(name: str, packages: Sequence[str]) -> Finding:
     there = [installed([one]) or f"{one} missing" for one in packages]
-    complete = all(installed([one]) for one in packages)
-    return Finding(
-        f"extra {name}", ", ".join(there), "" if complete else f"If you need it: pip install 'sdgmnet[{name}]'."
-    )
+    complete = not any(one.endswith(" missing") for one in there)
+    advice = "" if complete else f"If you need it: pip install 'sdgmnet[{name}]'."
+    return Finding(f"extra {name}", ", ".join(there), advice)
 
 
 def processor() -> Finding:
@@ -106,15 +105,8 @@ def processor() -> Finding:
         known = ", ".join(sorted({target.machine for target in TARGETS.values()}))
         return Finding("processor", platform.machine(), f"Prebuilt kernels are for {known}: install g++ or clang++.")
     unread = "" if processor_features() else ", /proc/cpuinfo cannot be read"
-    return Finding("processor", f"{model_name() or platform.machine()} ({usable_cores()} cores), {level}{unread}")
-
-
-def model_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    names = [line.partition(":")[2].strip() for line in cpuinfo() if line.startswith("model name")]
+    return Finding("processor", f"{next(iter(names), platform.machine())} ({usable_cores()} cores), {level}{unread}")
 
 
 def usable_cores() -> int:
@@ -129,15 +121,13 @@ def kernel_choice() -> Finding:
         return Finding("kernels", f"error: {error}", f"Unset {VARIABLE}, or set it to another value.")
     if found.library is not None:
         return Finding("kernels", f"native ({found.origin})")
-    return Finding(
-        "kernels", f"torch ({found.origin})", "The kernels are several times as fast: docs/decisions/native-kernels.md."
-    )
+    advice = "The kernels are several times as fast: docs/decisions/native-kernels.md."
+    return Finding("kernels", f"torch ({found.origin})", advice)
 
 
 def engine_line() -> str:
     """The engine on this CPU and the reason, for `sdgmnet --version --verbose`."""
-    finding = kernel_choice()
-    return f"engine on this CPU: {finding.value}"
+    return f"engine on this CPU: {kernel_choice().value}"
 
 
 def cache() -> Finding:
@@ -148,19 +138,15 @@ def cache() -> Finding:
     nearest = next(one for one in (folder, *folder.parents) if one.exists())
     if os.access(nearest, os.W_OK):
         return Finding("cache", str(folder))
-    return Finding(
-        "cache",
-        f"{folder} cannot be written",
-        "Set XDG_CACHE_HOME to a folder that can; only compiled kernels need it.",
-    )
+    advice = "Set XDG_CACHE_HOME to a folder that can; only compiled kernels need it."
+    return Finding("cache", f"{folder} cannot be written", advice)
 
 
 def weights() -> Finding:
     names = shipped_names()
     if BEST not in names:
-        return Finding(
-            "weights", f"{BEST} is missing in {SHIPPED}", "The installation is incomplete: install sdgmnet again."
-        )
+        advice = "The installation is incomplete: install sdgmnet again."
+        return Finding("weights", f"{BEST} is missing in {SHIPPED}", advice)
     return Finding(
         "weights",
         f"{', '.join(names)} in {SHIPPED} ({ALIAS} is {BEST}); only names on the Hugging Face Hub are downloaded",

@@ -162,9 +162,8 @@ def _compute_chunks(
         for start in range(0, len(patches), size):
             chunk = patches[start : start + size]
             if isinstance(chunk, np.ndarray):  # a copy: torch takes no read-only or reversed arrays
-                chunk = torch.from_numpy(
-                    np.array(chunk, np.uint8 if chunk.dtype == np.uint8 else np.float32, order="C")
-                )
+                kind = np.uint8 if chunk.dtype == np.uint8 else np.float32
+                chunk = torch.from_numpy(np.array(chunk, kind, order="C"))
             _check_range(chunk, start)
             target[start : start + size] = compute(chunk.to(device))
 

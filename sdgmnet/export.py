@@ -23,6 +23,7 @@ from sdgmnet.storage import new_file
 
 OUTPUT = "descriptors"
 OnnxInput = Literal["patches", "image"]
+SETTINGS = ("iterations", "step", "batch_size", "seed")  # of a card, that tell a run from others
 HALF_TOLERANCE = 1e-3  # largest change of a descriptor's component when weights are stored in half precision
 
 
@@ -121,3 +122,29 @@ def halved(encoder: Encoder) -> Encoder:
             f"half precision changes descriptors by {change:.2g}, more than {HALF_TOLERANCE:g}: keep single precision (--full)."
         )
     return half
+
+
+def average(
+    encoder: Encoder, card: dict[str, Any], other: Encoder, other_card: dict[str, Any], share: float
+) -> tuple[Encoder, dict[str, Any]]:
+    """The mean of both weights, parameter by parameter, with `share` of the other.
+
+    It is useful where the training of one started from the other, or both from the same weights. The card is the first one's
+    with the training data of both and the other's settings as `averaged`, without scores, which do not hold for the mean.
+    """
+    if type(encoder) is not type(other):
+        raise InputError(
+            f"a {type(encoder).__name__} and a {type(other).__name__} have no mean: average weights of one encoder."
+        )
+    mean, theirs = copy.deepcopy(encoder), other.state_dict()
+    mean.load_state_dict(
+        {
+            name: ((1 - share) * own.double() + share * theirs[name].double()).to(own.dtype)
+            if own.is_floating_point()
+            else own
+            for name, own in encoder.state_dict().items()
+        }
+    )
+    both = {name: sorted({*(card.get(name) or []), *(other_card.get(name) or [])}) for name in ("trained_on", "scenes")}
+    averaged = {"share": share, **{name: other_card[name] for name in SETTINGS if name in other_card}}
+    return mean, {**{name: value for name, value in card.items() if name != "fpr95"}, **both, "averaged": averaged}

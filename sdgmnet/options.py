@@ -55,6 +55,7 @@ class Option(NamedTuple):
 
 Positional = Annotated[Value, Option(positional=True)]
 Flag = Annotated[bool, Option(one_way=True)]
+AsJson = Annotated[Flag, Option(help="Print JSON instead of tables.")]
 Out = Annotated[Path, Option(aliases=("-o",))]
 OptionalOut = Annotated[Path | None, Option(aliases=("-o",))]
 

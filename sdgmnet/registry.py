@@ -31,7 +31,7 @@ ENCODERS: dict[str, str] = {
     "tfeat": "sdgmnet.encoders.tfeat:TFeat",
 }
 
-Augmentation = Literal["none", "paper", "strong", "detector", "hardnet", "hynet", "cdfdesc"]
+Augmentation = Literal["none", "paper", "strong", "detector", "turned", "hardnet", "hynet", "cdfdesc"]
 Balance = Literal["points", "scenes"]
 Engine = Literal["auto", "eager", "native"]
 

@@ -88,9 +88,8 @@ def _temporary(target: Path) -> Path:
 
 def require_writable(target: Path) -> None:
     """InputError if a file or folder of this name cannot be written, before any work that its writing would end."""
-    folder = next(
-        one for one in (target, *target.absolute().parents) if one.exists() and (one.is_dir() or one != target)
-    )
+    places = (target, *target.absolute().parents)
+    folder = next(one for one in places if one.exists() and (one.is_dir() or one != target))
     if not folder.is_dir():
         raise InputError(f"{target} cannot be written ({folder} is a file): choose another place.")
     probe = folder / f".{os.getpid()}-{uuid.uuid4().hex[:8]}.part"
@@ -230,6 +229,12 @@ def reading(source: Path | str, advice: str = "") -> Iterator[None]:
         raise InputError(f"{source} cannot be read ({error.strerror}).") from error
 
 
+def require_file(source: Path | str, advice: str = "") -> None:
+    """InputError unless it is a regular file or a folder, for libraries that would wait at a pipe."""
+    with reading(source, advice):
+        pass
+
+
 def read_bytes(source: Path | str, advice: str = "") -> bytes:
     with reading(source, advice):
         return Path(source).read_bytes()
@@ -273,18 +278,21 @@ def read_record(source: Path | str, shape: Any) -> Any:
     for a list of that length.
     """
     content = read_json(source)
-    if not _matches(content, shape):
+    if not has_shape(content, shape):
         raise InputError(f"{source} is damaged or was not written by sdgmnet: remove it.")
     return content
 
 
-def _matches(content: Any, shape: Any) -> bool:
+def has_shape(content: Any, shape: Any) -> bool:
+    """Whether parsed JSON matches a shape of `read_record`."""
     if isinstance(shape, dict):
-        return isinstance(content, dict) and all(key in content and _matches(content[key], shape[key]) for key in shape)
+        return isinstance(content, dict) and all(
+            key in content and has_shape(content[key], shape[key]) for key in shape
+        )
     if isinstance(shape, list):
-        return isinstance(content, list) and all(_matches(one, shape[0]) for one in content)
+        return isinstance(content, list) and all(has_shape(one, shape[0]) for one in content)
     if isinstance(shape, tuple):
-        return isinstance(content, list) and len(content) == len(shape) and all(map(_matches, content, shape))
+        return isinstance(content, list) and len(content) == len(shape) and all(map(has_shape, content, shape))
     return isinstance(content, shape)
 
 
@@ -296,14 +304,10 @@ def require_same_inputs(path: Path, inputs: dict[str, Any], made: Path | str) ->
         raise InputError(f"{made} was made with {changes}: give the same, or choose another folder.")
 
 
-def changed_inputs(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    return [key for key in {**before, **now} if before.get(key) != now.get(key)]
-
-
 def changes_in_words(before: dict[str, Any], now: dict[str, Any]) -> str:
     """ratio 0.9 (now 0.8), other photos: what differs, with both values where they are short."""
     changes = []
-    for key in changed_inputs(before, now):
+    for key in [key for key in {**before, **now} if before.get(key) != now.get(key)]:
         values, name = (before.get(key), now.get(key)), key.replace("_", " ")
         is_long = any(isinstance(value, (list, dict)) for value in values)
         changes.append(f"other {name}" if is_long else "{} {} (now {})".format(name, *map(_in_words, values)))

@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from sdgmnet.data.patchset import PatchSet, random_test_pairs
+from sdgmnet.encoders import SDGMNet
 
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 
@@ -18,6 +19,13 @@ def blob_patches(points: int, views: int, seed: int) -> PatchSet:
     patches = np.clip(noisy, 0, 255).astype(np.uint8).reshape(-1, 64, 64)
     made = PatchSet(f"blobs{seed}", patches, np.repeat(np.arange(points) * 7 + 3, views))
     return made.with_test_pairs(random_test_pairs(made, 200, seed))
+
+
+@pytest.fixture(scope="module")
+def encoder() -> SDGMNet:
+    """Of a module's own: tests may change it."""
+    torch.manual_seed(0)
+    return SDGMNet().eval()
 
 
 @pytest.fixture(scope="session")

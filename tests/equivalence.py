@@ -95,10 +95,12 @@ def encoders() -> dict[str, Any]:
     return found
 
 
-def run(*words: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "sdgmnet", *words], capture_output=True, text=True, check=False)
+def run(line: str) -> str:
+    """Paths must not have spaces."""
+    command = [sys.executable, "-m", "sdgmnet", *line.split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"sdgmnet {' '.join(words)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+        raise SystemExit(f"sdgmnet {line} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
     return done.stdout
 
 
@@ -112,31 +114,22 @@ def weights(path: Path) -> str:
 def training(folder: Path) -> dict[str, Any]:
     """Short runs by several recipes, and one that is stopped and resumed."""
     found = {}
-    small = ("--data", "demo", "--batch-size", "48", "--seed", "3", "--threads", "2")
-    for recipe, iterations in (
-        ("paper", 24),
-        ("photos", 12),
-        ("hynet", 8),
-        ("hardnet", 6),
-        ("l2net", 6),
-        ("tfeat", 6),
-        ("l2-pa", 12),
-    ):
+    small = "--data demo --batch-size 48 --seed 3 --threads 2"
+    recipes = {"paper": 24, "photos": 12, "hynet": 8, "hardnet": 6, "l2net": 6, "tfeat": 6, "l2-pa": 12}
+    for recipe, iterations in recipes.items():
         out = folder / recipe
-        run("train", "--recipe", recipe, *small, "--iterations", str(iterations), "-o", str(out))
+        run(f"train --recipe {recipe} {small} --iterations {iterations} -o {out}")
         results = json.loads((out / "results.json").read_text())
         found[recipe] = {"weights": weights(out / "last.safetensors"), "results": numbers(results)}
     out = folder / "stopped"
-    words = ["train", *small, "--iterations", "24", "--checkpoint-every", "5", "-o", str(out)]
-    with subprocess.Popen([sys.executable, "-m", "sdgmnet", *words], stderr=subprocess.DEVNULL) as child:
+    words = f"train {small} --iterations 24 --checkpoint-every 5 -o {out}"
+    with subprocess.Popen([sys.executable, "-m", "sdgmnet", *words.split()], stderr=subprocess.DEVNULL) as child:
         while not list((out / "checkpoints").glob("checkpoint-*[1-9]*.pt")) and child.poll() is None:
             time.sleep(0.05)
         child.send_signal(signal.SIGKILL)
-    run("train", "-o", str(out), "--resume")
-    found["resumed"] = {
-        "weights": weights(out / "last.safetensors"),
-        "equal": weights(out / "last.safetensors") == found["paper"]["weights"],
-    }
+    run(f"train -o {out} --resume")
+    resumed = weights(out / "last.safetensors")
+    found["resumed"] = {"weights": resumed, "equal": resumed == found["paper"]["weights"]}
     return found
 
 
@@ -151,56 +144,41 @@ def image_features() -> dict[str, Any]:
     for name in ("sdgmnet", "sift", "rootsift"):
         a, b = (sdgmnet.describe(one, descriptor=name, limit=800) for one in (image, turned))
         matches = sdgmnet.match(a, b, ratio=0.95)
-        found[name] = digest(
-            *a.keypoints, a.descriptors, *b.keypoints, b.descriptors, matches.pairs, matches.distance, matches.ratio
-        )
+        found[name] = digest(*a.keypoints, a.descriptors, *b.keypoints, b.descriptors, *matches)
     return found
 
 
 def evaluations(folder: Path) -> dict[str, Any]:
     found = {}
-    phototour = run("evaluate", "phototour", "sift", "rootsift", "sdgmnet", "--data", "demo", "--json")
+    phototour = run("evaluate phototour sift rootsift sdgmnet --data demo --json")
     found["phototour"] = numbers(json.loads(phototour))
     if not DATA.is_dir():
         return found
-    tfeat = f"tfeat:{DATA}/tfeat/tfeat-liberty.params"
-    matching = run("evaluate", "matching", "rootsift", "sdgmnet", tfeat, "--root", f"{DATA}/sequences",
-                   "--sequences", "v_churchill", "--keypoints", "1000", "--json")  # fmt: skip
-    found["matching"] = numbers(json.loads(matching))
-    run(
-        "data",
-        "hpatches",
-        f"{DATA}/sequences",
-        "-o",
-        str(folder / "strips"),
-        "--only",
-        "boat",
-        "v_churchill",
-        "--patches",
-        "400",
-    )
-    strips = run("evaluate", "hpatches", "rootsift", "sdgmnet", "--root", str(folder / "strips"), "--split", "all",
-                 "--pairs", "20000", "--json")  # fmt: skip
-    found["hpatches"] = numbers(json.loads(strips))
+    descriptors = f"rootsift sdgmnet tfeat:{DATA}/tfeat/tfeat-liberty.params"
+    some = f"--root {DATA}/sequences --sequences v_churchill --keypoints 1000"
+    found["matching"] = numbers(json.loads(run(f"evaluate matching {descriptors} {some} --json")))
+    strips = folder / "strips"
+    run(f"data hpatches {DATA}/sequences -o {strips} --only boat v_churchill --patches 400")
+    tasks = run(f"evaluate hpatches rootsift sdgmnet --root {strips} --split all --pairs 20000 --json")
+    found["hpatches"] = numbers(json.loads(tasks))
     return found
 
 
 def reconstructions(folder: Path) -> dict[str, Any]:
     if not DATA.is_dir():
         return {}
-    scene = DATA / "photos" / "lund6"
-    found = {}
-    benchmark = run("evaluate", "reconstruction", "rootsift", "sdgmnet", "colmap", "--root", str(scene), "--keypoints", "2000",
-                    "-o", str(folder / "eth"), "--json")  # fmt: skip
-    found["evaluate reconstruction"] = numbers(json.loads(benchmark))
-    model = run("reconstruct", str(scene), "-o", str(folder / "model"), "--keypoints", "3000", "--json")
+    scene, found = DATA / "photos" / "lund6", {}
+    eth = f"--root {scene} --keypoints 2000 -o {folder}/eth --json"
+    found["evaluate reconstruction"] = numbers(
+        json.loads(run(f"evaluate reconstruction rootsift sdgmnet colmap {eth}"))
+    )
+    model = run(f"reconstruct {scene} -o {folder}/model --keypoints 3000 --json")
     found["reconstruct"] = numbers(json.loads(model))
-    run("data", "photos", str(scene), "-o", str(folder / "patches"), "--dense-size", "400", "--json")
-    patchset = folder / "patches" / "lund6"
-    found["data photos"] = [digest(np.load(patchset / f"{name}.npy")) for name in ("patches", "point_id", "conflicts")]
-    run("data", "views", str(scene), "-o", str(folder / "views"), "--photos", "3")
-    patchset = folder / "views" / "lund6-views"
-    found["data views"] = [digest(np.load(patchset / f"{name}.npy")) for name in ("patches", "point_id", "conflicts")]
+    run(f"data photos {scene} -o {folder}/patches --dense-size 400 --json")
+    run(f"data views {scene} -o {folder}/views --photos 3")
+    for kind, patchset in (("photos", folder / "patches/lund6"), ("views", folder / "views/lund6-views")):
+        names = ("patches", "point_id", "conflicts")
+        found[f"data {kind}"] = [digest(np.load(patchset / f"{name}.npy")) for name in names]
     return found
 
 

@@ -68,13 +68,11 @@ class Mutant(NamedTuple):
 def mutations(tree: ast.Module) -> Iterator[tuple[ast.Module, int, str]]:
     """Every mutant of a module: its tree, the line, and what changed."""
     places = list(_places(tree))
-    for place in range(len(places)):
-        for variant in range(_variants(places[place])):
-            mutated = copy.deepcopy(tree)
-            node = list(_places(mutated))[place]
-            before = ast.unparse(node)
-            after = _change(node, variant)
-            yield ast.fix_missing_locations(mutated), node.lineno, f"{_short(before)}  ->  {_short(after)}"
+    for place, before in enumerate(places):
+        mutated = copy.deepcopy(tree)
+        node = list(_places(mutated))[place]
+        change = f"{_short(ast.unparse(before))}  ->  {_short(_change(node))}"
+        yield ast.fix_missing_locations(mutated), node.lineno, change
 
 
 def _places(tree: ast.AST) -> Iterator[ast.expr | ast.stmt]:
@@ -87,33 +85,27 @@ def _places(tree: ast.AST) -> Iterator[ast.expr | ast.stmt]:
         for child in value if isinstance(value, list) else [value]:
             if not isinstance(child, ast.AST):
                 continue
-            if isinstance(child, ast.expr | ast.stmt) and _variants(child):
+            if isinstance(child, ast.expr | ast.stmt) and _can_change(child):
                 yield child
             yield from _places(child)
 
 
-def _variants(node: ast.AST) -> int:
+def _can_change(node: ast.AST) -> bool:
     match node:
         case ast.Compare(ops=[operator]):
-            return int(type(operator) in COMPARISONS)
+            return type(operator) in COMPARISONS
         case ast.BinOp(op=operator) | ast.AugAssign(op=operator):
-            return int(type(operator) in OPERATORS)
-        case ast.BoolOp() | ast.IfExp() | ast.If():
-            return 1
-        case ast.UnaryOp(op=ast.Not() | ast.USub() | ast.Invert()):
-            return 1
-        case ast.Constant(value=bool()):
-            return 1
-        case ast.Constant(value=int() | float()):
-            return 1
-        case ast.Expr(value=ast.Call()):
-            return 1
-        case ast.Raise():
-            return 1
-    return 0
+            return type(operator) in OPERATORS
+        case ast.UnaryOp(op=operator):
+            return isinstance(operator, ast.Not | ast.USub | ast.Invert)
+        case ast.Constant(value=value):
+            return isinstance(value, int | float)
+        case ast.Expr(value=value):
+            return isinstance(value, ast.Call)
+    return isinstance(node, ast.BoolOp | ast.IfExp | ast.If | ast.Raise)
 
 
-def _change(node: ast.AST, variant: int) -> str:
+def _change(node: ast.AST) -> str:
     """Mutate the node in place; the source it has then."""
     match node:
         case ast.Compare(ops=[operator]):

@@ -33,7 +33,7 @@ ALLOWED = {
     "data": {"distributed", "engine", "features", "report"},
     "data.photos": {"data", "features", "report", "sfm"},
     "export": {"data", "encoders", "engine", "features"},
-    "training": {"data", "distributed", "encoders", "engine", "loss", "metrics", "pretrained", "report"},
+    "training": {"data", "distributed", "encoders", "engine", "loss", "metrics", "pretrained", "report", "sphere"},
     "benchmarks": {"data", "data.photos", "descriptors", "engine", "features", "metrics", "native", "report", "sfm"},
     "plots": {"benchmarks", "data", "features", "loss", "metrics", "sfm", "training"},
 }

@@ -18,12 +18,6 @@ from tests.features.samples import noise_image, write_image
 
 
 @pytest.fixture(scope="module")
-def encoder() -> SDGMNet:
-    torch.manual_seed(0)
-    return SDGMNet().eval()
-
-
-@pytest.fixture(scope="module")
 def patches() -> np.ndarray:
     return np.random.default_rng(0).integers(256, size=(4, 64, 64), dtype=np.uint8)
 

@@ -41,11 +41,8 @@ def test_rows_of_a_batch_are_equal_shares() -> None:
 def test_one_process_is_left_as_it_is() -> None:
     x = torch.ones(3, 2, requires_grad=True)
     assert ALONE.gather(x) is x and ALONE.gather_sides(x) is x and ALONE.sum(x) is x
-    assert (
-        ALONE.any(True, False) == (True, False)
-        and ALONE.broadcast("a") == "a"
-        and ALONE.all_gather_object("a") == ["a"]
-    )
+    assert ALONE.any(True, False) == (True, False)
+    assert ALONE.broadcast("a") == "a" and ALONE.all_gather_object("a") == ["a"]
     assert world_of("world") is ALONE
     with open_world() as world:
         assert world is ALONE
@@ -60,17 +57,15 @@ def test_ranks_that_cannot_be_reached_are_said(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_lost_rank_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = "Connection closed by peer [127.0.0.1]:7"
+
     def fail(*_: Any) -> None:
-        raise RuntimeError(
-            "[/src/gloo/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:7.\n This is typically ..."
-        )
+        raise RuntimeError(f"[/src/gloo/tcp/pair.cc:553] {reason}.\n This is typically ...")
 
     monkeypatch.setattr(dist, "all_reduce", fail)
-    sentence = (
-        r"^rank 1 of 2 cannot reach another rank, which ended or hangs \(.*Connection closed by peer \[127.0.0.1\]:7"
-    )
-    with pytest.raises(RankLost, match=sentence):
+    with pytest.raises(RankLost, match="^rank 1 of 2 cannot reach another rank") as caught:
         World(1, 2).any(True)
+    assert reason in str(caught.value) and "pair.cc" not in str(caught.value)
 
 
 def test_a_rank_with_nothing_to_say_ends_last(monkeypatch: pytest.MonkeyPatch) -> None:

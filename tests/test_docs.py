@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import json
 import re
 import shlex
 from functools import cache
@@ -15,12 +16,8 @@ import pytest
 from sdgmnet.data.synthetic.demo import read_motorcycle
 
 REPOSITORY = Path(__file__).parent.parent
-PAGES = sorted(
-    [
-        *(REPOSITORY / "docs").rglob("*.md"),
-        *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
-    ]
-)
+TOP = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+PAGES = sorted([*(REPOSITORY / "docs").rglob("*.md"), *TOP])
 GENERATED = {"docs/reference/command-line.md"}
 page = pytest.mark.parametrize("page", PAGES, ids=[str(one.relative_to(REPOSITORY)) for one in PAGES])
 
@@ -55,12 +52,20 @@ def resolves(name: str) -> bool:
 @page
 def test_names_and_tests_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    names = re.findall(r"`((?:sdgmnet|reproduce|bench)(?:\.\w+)+)", text) + re.findall(
-        r"^::: (\S+)", text, re.MULTILINE
-    )
+    names = re.findall(r"`((?:sdgmnet|reproduce|bench)(?:\.\w+)+)", text)
+    names += re.findall(r"^::: (\S+)", text, re.MULTILINE)
     missing = [name for name in names if not resolves(name) and not (REPOSITORY / "sdgmnet/weights" / name).exists()]
     missing += [name for name in re.findall(r"\btests/[\w/]+\.py", text) if not (REPOSITORY / name).exists()]
     assert not missing
+
+
+def test_imports_of_the_tutorial_exist() -> None:
+    """`make tutorial` runs it whole, which takes minutes."""
+    cells = json.loads((REPOSITORY / "docs/tutorial.ipynb").read_text(encoding="utf-8"))["cells"]
+    lines = [line for cell in cells if cell["cell_type"] == "code" for line in cell["source"]]
+    found = [re.match(r"from (sdgmnet[\w.]*) import (.+)", line) for line in lines]
+    names = [f"{one[1]}.{name.strip()}" for one in found if one for name in one[2].split(",")]
+    assert len(names) > 5 and not [name for name in names if not resolves(name)]
 
 
 def test_every_equation_has_a_row() -> None:
@@ -124,16 +129,13 @@ CITED = re.compile(r"docs/[\w/]+\.md(?: \d(?:\.\d)?(?:,? (?:and )?\d(?:\.\d)?)*)
 
 def test_pages_cited_in_sources_exist() -> None:
     """`docs/protocols.md 1.8, 2.5` in a docstring: the page, and sections of these numbers."""
-    folders = [
-        path for name in ("sdgmnet", "reproduce", "bench", "tests") for path in (REPOSITORY / name).rglob("*.py")
-    ]
-    for source in folders:
+    folders = ("sdgmnet", "reproduce", "bench", "tests")
+    for source in [path for name in folders for path in (REPOSITORY / name).rglob("*.py")]:
         for citation in CITED.findall(source.read_text(encoding="utf-8")):
             name, *sections = citation.replace(",", "").replace(" and", "").split()
             text = (REPOSITORY / name).read_text(encoding="utf-8") if name not in GENERATED else ""
-            assert name in GENERATED or all(
-                re.search(rf"^##+ {re.escape(one)} ", text, re.MULTILINE) for one in sections
-            ), f"{source}: {citation}"
+            found = [re.search(rf"^##+ {re.escape(one)} ", text, re.MULTILINE) for one in sections]
+            assert name in GENERATED or all(found), f"{source}: {citation}"
 
 
 def test_the_reference_has_every_command() -> None:

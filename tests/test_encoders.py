@@ -177,15 +177,10 @@ def test_filter_response_norm_is_the_formula() -> None:
         norm.beta.copy_(torch.tensor([0.1, -0.2, 3.0]))
     x = torch.randn(2, 3, 4, 5, generator=generator)
     x[1, 2] = 1e-3 * x[1, 2]  # energy of the size of epsilon: it must stand under the root, added
-    y = norm(x).detach()
-    for sample in range(2):
-        for channel in range(3):
-            energy = sum(float(value) ** 2 for value in x[sample, channel].flatten()) / 20
-            for row in range(4):
-                for column in range(5):
-                    expected = float(x[sample, channel, row, column]) / math.sqrt(energy + 1e-6)
-                    expected = expected * (0.5, 2.0, -1.0)[channel] + (0.1, -0.2, 3.0)[channel]
-                    assert float(y[sample, channel, row, column]) == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    for sample, made in zip(x.double(), norm(x).detach(), strict=True):
+        for maps, found, gamma, beta in zip(sample, made, (0.5, 2.0, -1.0), (0.1, -0.2, 3.0), strict=True):
+            expected = gamma * maps / math.sqrt((maps * maps).sum() / 20 + 1e-6) + beta
+            torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_forward_in_eval_is_the_hand_written_one(encoder: SDGMNet, patches: Tensor) -> None:
@@ -296,9 +291,8 @@ def l2net_by_hand(encoder: L2Net, patches: Tensor, keep: Tensor | None) -> tuple
         std = math.sqrt(sum((pixel - mean) ** 2 for pixel in pixels) / 1023)
         x[row] = (x[row] - mean) / (std + 1e-7)
     first = x
-    for number, (convolution, norm) in enumerate(
-        zip(layers(encoder, nn.Conv2d), layers(encoder, BatchNorm), strict=True)
-    ):
+    blocks = zip(layers(encoder, nn.Conv2d), layers(encoder, BatchNorm), strict=True)
+    for number, (convolution, norm) in enumerate(blocks):
         if number == 6:
             x = x if keep is None else torch.where(keep, x / (1 - encoder.dropout), torch.zeros_like(x))
             x = (x.flatten(1) @ convolution.weight.double().flatten(1).T)[:, :, None, None]

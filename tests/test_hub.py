@@ -60,19 +60,8 @@ def test_what_is_a_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     assert is_hub_name("someone/weights") and is_hub_name("some-one/weights_v1.2")
-    for path in (
-        "runs/mine",
-        "sdgmnet",
-        "./a/b",
-        "/a/b",
-        "a/b/c",
-        "../b",
-        "a/..",
-        "a/b.safetensors",
-        Path("a/b"),
-        "a b/c",
-    ):
-        assert not is_hub_name(path), path
+    paths = ("runs/mine", "sdgmnet", "./a/b", "/a/b", "a/b/c", "../b", "a/..", "a/b.safetensors", Path("a/b"), "a b/c")
+    assert not any(map(is_hub_name, paths))
 
 
 def test_without_the_package_nothing_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,11 +140,8 @@ def test_a_name_on_the_hub(server: tuple[str, list[str]], tmp_path: Path) -> Non
     expected = total(SDGMNet.from_pretrained(tmp_path / "weights"))
 
     def answers(*names: str, **environment: str) -> list[object]:
-        own = {
-            "HF_HOME": str(tmp_path / "cache"),
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            "PYTHONPATH": os.pathsep.join(sys.path),
-        }
+        own = {"HF_HOME": str(tmp_path / "cache"), "HF_HUB_DISABLE_TELEMETRY": "1"}
+        own |= {"PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, *names], cwd=tmp_path, capture_output=True, text=True, check=False,
             env={**os.environ, **own, **environment},

@@ -9,9 +9,8 @@ import pytest
 from sdgmnet.benchmarks.matching_measures import Draw
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.errors import InputError
-from sdgmnet.plots import ImagePair, draw_easy_and_hard, draw_fig2, draw_fig5, draw_mma, draw_patches, draw_training
-from sdgmnet.plots.benchmarks import aspect, reconstruction_bars, shortened
-from sdgmnet.plots.patches import similarity
+from sdgmnet.plots.benchmarks import ImagePair, aspect, draw_fig5, draw_mma, reconstruction_bars, shortened
+from sdgmnet.plots.patches import draw_easy_and_hard, draw_patches, similarity
 from sdgmnet.plots.style import (
     ALIASES,
     COLOURS,
@@ -25,6 +24,7 @@ from sdgmnet.plots.style import (
     new_figure,
     save_print,
 )  # fmt: skip
+from sdgmnet.plots.training import draw_fig2, draw_training
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.log import RunLog
 

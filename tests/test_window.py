@@ -5,7 +5,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import kornia.feature as KF
 import numpy as np
 import pytest
 import torch
@@ -23,7 +22,7 @@ from sdgmnet.engine import describe_patches, resample_matrix
 from sdgmnet.errors import InputError
 from sdgmnet.features.h5 import read_features
 from sdgmnet.features.keypoints import Keypoints, detect, from_opencv, to_opencv
-from sdgmnet.features.kornia import from_lafs, to_lafs
+from sdgmnet.features.kornia import from_lafs, laf_descriptor, to_lafs
 from sdgmnet.features.opencv import OpenCVFeatures
 from sdgmnet.features.patches import cut_patches, inside
 from sdgmnet.pretrained import write_weights
@@ -91,7 +90,7 @@ def test_kornia_obeys_it(encoder: SDGMNet, keypoints: Keypoints) -> None:
     far = keypoints.select((keypoints.xy.min(axis=1) > 60) & (keypoints.xy.max(axis=1) < 240) & (keypoints.sigma < 5))
     lafs = to_lafs(far, encoder.window)
     with torch.inference_mode():
-        layer = KF.LAFDescriptor(encoder, patch_size=32)
+        layer = laf_descriptor(encoder)
         theirs, wider = (layer(tensor, one)[0].numpy() for one in (lafs, to_lafs(far, 1.3 * encoder.window)))
     ours = sdgmnet.describe(IMAGE, far, descriptor=encoder).descriptors
     assert len(ours) > 10 and np.median((ours * theirs).sum(axis=1)) > 0.99
@@ -190,7 +189,7 @@ def test_a_wide_set_holds_the_narrow_one(sets: dict[float, PatchSet]) -> None:
     assert error.mean() < 2 < shifted.mean() / 5
 
 
-@pytest.mark.parametrize("kind", ["none", "paper", "strong", "detector", "hynet"])
+@pytest.mark.parametrize("kind", ["none", "paper", "strong", "detector", "turned", "hynet"])
 def test_training_at_a_window_uses_the_centre(kind: Augmentation, sets: dict[float, PatchSet]) -> None:
     narrow, wide = (PairSampler([sets[window]], 0, window=12) for window in (12.0, 24.0))
     assert narrow.window == wide.window == 12

@@ -1,6 +1,5 @@
 """The tab Match: several descriptors on the same keypoints of two images, and the neighbours of one keypoint."""
 
-import base64
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
+from sdgmnet.app.html import patch_html, patches_html
 from sdgmnet.descriptors import load_descriptor, require_form, split_label
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import Descriptor, Features, StageTimer, describe_image, find_keypoints
@@ -25,6 +25,7 @@ from sdgmnet.report import OnProgress, markdown, no_progress, track
 MAX_DESCRIPTORS = 3
 MAX_KEYPOINTS = 8000
 NEIGHBOURS = 6
+LARGE, SMALL = 26, 12  # radii of circles in pixels of the drawing
 STAGES = ("cutting patches", "describing", "matching", "verifying")  # of each descriptor
 NAMES = ("first image", "second image")
 
@@ -223,21 +224,26 @@ def neighbourhood_html(found: Neighbourhood, result: Result, verified: bool) -> 
     outcome = "has no match: its nearest neighbour is not mutual, or fails the ratio test"
     if found.match is not None:
         outcome = "is matched" + ("" if not verified else ", an inlier" if found.is_inlier else ", an outlier")
-    cells = [cell(found.patch, f"keypoint, {NAMES[found.side]}")]
+    cells = [patch_html(found.patch, f"keypoint, {NAMES[found.side]}")]
     for rank, one in enumerate(found.neighbours, start=1):
         is_match = one.keypoint == found.match
-        cells.append(cell(one.patch, f"{rank}. at {one.angle:.1f}°" + (", match" if is_match else ""), is_match))
+        cells.append(patch_html(one.patch, f"{rank}. at {one.angle:.1f}°" + (", match" if is_match else ""), is_match))
     head = f"<p>{escape(result.label)}: keypoint {found.keypoint} of the {NAMES[found.side]} {outcome}.</p>"
-    return f'{head}<div class="patches">{"".join(cells)}</div>'
+    return head + patches_html(cells)
 
 
-def cell(patch: np.ndarray, caption: str, chosen: bool = False) -> str:
-    mark = ' class="chosen"' if chosen else ""
-    image = f'<img src="{png_url(patch)}" alt="{escape(caption)}" width="112" height="112">'
-    return f"<figure{mark}>{image}<figcaption>{escape(caption)}</figcaption></figure>"
-
-
-def png_url(image: np.ndarray) -> str:
-    """A gray image (H, W) uint8 as a URL that contains it."""
-    encoded = cv2.imencode(".png", image)[1].tobytes()
-    return f"data:image/png;base64,{base64.b64encode(encoded).decode('ascii')}"
+def mark_neighbourhood(drawn: np.ndarray, comparison: Comparison, result: Result, found: Neighbourhood) -> np.ndarray:
+    """What `draw_result` draws, with circles about the keypoint and its neighbours, large for the keypoint and its match."""
+    place = layout([(len(gray), gray.shape[1]) for gray in comparison.grays]).place
+    own, other = result.features[found.side].keypoints.xy, result.features[1 - found.side].keypoints.xy
+    circles = [(own[found.keypoint], found.side, LARGE)]
+    circles += [
+        (other[one.keypoint], 1 - found.side, LARGE if one.keypoint == found.match else SMALL)
+        for one in found.neighbours
+    ]
+    marked = drawn.copy()
+    for xy, side, radius in circles:
+        x, y = np.rint(place(xy, side) + np.array([0, TITLE])).astype(int).tolist()
+        for color, width in (((0, 0, 0), 9), ((255, 255, 255), 4)):  # visible on any image
+            cv2.circle(marked, (x, y), radius, color, width, cv2.LINE_AA)
+    return marked

@@ -25,6 +25,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.report import print_aside
 
 MAX_WAITING = 16  # jobs in the queue
+LOOPBACK = ("127.0.0.1", "localhost", "::1")  # hosts that other machines cannot reach
 LAST_SECONDS = 10  # for jobs to stop when the app ends
 CSS = """
 .gradio-container { width: 100%; max-width: 1280px !important; margin: auto; }
@@ -39,8 +40,19 @@ CSS = """
 .tables table { display: block; overflow-x: auto; width: fit-content; max-width: calc(100vw - 5rem); border: 0; }
 .tables th, .tables td { white-space: nowrap; }
 .model { min-height: 8rem; }
+#match-table { min-height: 5rem; }
 .model iframe { width: 100%; height: min(70vh, 640px); border: 0; border-radius: 4px; }
-.problem:not(:empty) { border-left: 4px solid #d55e00; padding-left: 0.75rem; }
+.problem .problem:not(:empty) { border-left: 4px solid #d55e00; padding-left: 0.75rem; }
+.triplets { display: flex; flex-wrap: wrap; gap: 1rem 2.5rem; }
+.triplets .patches { flex-wrap: nowrap; }
+:focus-visible { outline: 3px solid #4f46e5 !important; outline-offset: 2px; }
+input[type=number]:focus-visible, .reset-button:focus-visible { outline-offset: -3px; }
+.dark :focus-visible { outline-color: #a5b4fc !important; }
+@media (max-width: 480px) {
+  .tab-container button { padding: 0.5rem 0.4rem; }
+  .tables td:first-child { white-space: normal; overflow-wrap: normal; word-break: normal; min-width: 7rem; }
+  .tables th, .tables td { padding: 0.4rem 0.5rem !important; }
+}
 """
 
 
@@ -50,7 +62,7 @@ def serve(
     """Serve until interrupted; then remove uploads and results."""
     folder = Path(mkdtemp(prefix="sdgmnet-app-"))
     os.environ["GRADIO_TEMP_DIR"] = str(folder)
-    setting = Setting(folder, runs, tuple(descriptors), share)
+    setting = Setting(folder, runs, tuple(descriptors), is_public=share or host not in LOOPBACK)
     app = build(setting)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that the files are removed then, too
     try:
@@ -99,7 +111,7 @@ def build(setting: Setting) -> gr.Blocks:
         )
         timer = gr.Timer(REFRESH, active=False)
         with gr.Tab("Match", id="match") as match:
-            add_match(setting)
+            add_match(setting, app)
         with gr.Tab("Understand", id="understand") as understand:
             add_understand(app)
         with gr.Tab("Train", id="train") as train:

@@ -9,11 +9,12 @@ import gradio as gr
 from sdgmnet.app import reconstructing
 from sdgmnet.app.jobs import stopped_by
 from sdgmnet.app.matching import require_offered
-from sdgmnet.app.setting import Setting, reported, shown_by
+from sdgmnet.app.setting import CLEAR, Setting, hidden, reported, shown_by
 from sdgmnet.app.uploads import read_number
 from sdgmnet.errors import Interrupted
 
 DEFAULT = reconstructing.PhotoOptions()
+ENABLE, DISABLE = (f"() => ({{__type__: 'update', interactive: {value}}})" for value in ("true", "false"))
 
 
 def add_reconstruct(setting: Setting, app: gr.Blocks) -> None:
@@ -34,7 +35,8 @@ def add_reconstruct(setting: Setting, app: gr.Blocks) -> None:
                 value=DEFAULT.descriptor,
                 allow_custom_value=not setting.is_public,
                 label="descriptor",
-                info=None if setting.is_public else "For your own weights, type their path: runs/mine.",
+                info="sdgmnet-fast: smaller and faster than sdgmnet."
+                + ("" if setting.is_public else " For your own weights, type their path: runs/mine."),
             )
             keypoints = gr.Slider(
                 500, reconstructing.MAX_KEYPOINTS, DEFAULT.keypoints, step=500, label="keypoints per photo"
@@ -47,7 +49,7 @@ def add_reconstruct(setting: Setting, app: gr.Blocks) -> None:
             )
     with gr.Row():
         button = gr.Button("Reconstruct", variant="primary", elem_id="reconstruct-button")
-        cancel = gr.Button("Cancel", elem_id="cancel-button")
+        cancel = gr.Button("Cancel", interactive=False, elem_id="cancel-button")
     problem = gr.Markdown(elem_classes="problem", elem_id="reconstruct-problem")
     remarks = gr.Markdown(elem_id="model-remarks")
     model = gr.HTML(elem_id="model", elem_classes="model")
@@ -58,14 +60,17 @@ def add_reconstruct(setting: Setting, app: gr.Blocks) -> None:
         ]
     tables = gr.Markdown(elem_id="model-summary", elem_classes="tables")
     outputs = [remarks, model, *files, tables]
+    button.click(None, None, problem, js=CLEAR)
+    button.click(None, None, cancel, js=ENABLE)
     job = button.click(
-        reported(runner(setting), len(outputs)),
+        reported(runner(setting), lambda: [None, None, *(hidden() for _ in files), None]),
         [photos, descriptor, keypoints, size],
         [problem, *outputs],
         preprocess=False,  # files as they were sent: wrong ones get our messages
         show_progress_on=model,
         api_name="reconstruct",
     )
+    job.then(None, None, cancel, js=DISABLE)
 
     # gradio finds the request by its annotation.
     def stop(request: gr.Request) -> None:
@@ -75,6 +80,7 @@ def add_reconstruct(setting: Setting, app: gr.Blocks) -> None:
         stop(request)
         return "Cancelled."
 
+    cancel.click(None, None, cancel, js=DISABLE)
     cancel.click(cancelled, None, problem, cancels=[job], queue=False, api_name="cancel")
     app.unload(stop)
 

@@ -1,6 +1,6 @@
 """What the tabs of one app share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -12,6 +12,8 @@ from sdgmnet.app.jobs import Jobs
 from sdgmnet.errors import InputError, Stopped
 from sdgmnet.pretrained import ALIAS, shipped_names
 from sdgmnet.report import OnProgress
+
+CLEAR = "() => ''"  # in JavaScript: the message of the job before; events run in the order of their definition
 
 
 @dataclass(frozen=True)
@@ -26,18 +28,26 @@ class Setting:
 
     @property
     def offered(self) -> list[str]:
-        return list(dict.fromkeys(["sift", "rootsift", ALIAS, *shipped_names(), *self.descriptors]))
+        others = shipped_names()[1:]  # the first one is what ALIAS stands for
+        return list(dict.fromkeys(["sift", "rootsift", ALIAS, *others, *self.descriptors]))
 
 
-def reported(call: Callable[..., tuple[Any, ...]], outputs: int) -> Callable[..., tuple[Any, ...]]:
-    """The outputs after an empty message; or the message of an error, and no outputs."""
+def hidden() -> dict[str, Any]:
+    """An empty output that is not shown. A new one each time: gradio changes what it is given."""
+    return gr.update(value=None, visible=False)
+
+
+def reported(
+    call: Callable[..., tuple[Any, ...]], empty: Callable[[], Sequence[Any]]
+) -> Callable[..., tuple[Any, ...]]:
+    """The outputs after an empty message; or the message of an error, and empty outputs."""
 
     @wraps(call)
     def answer(*inputs: Any, **more: Any) -> tuple[Any, ...]:
         try:
             return "", *call(*inputs, **more)
         except (InputError, Stopped) as error:
-            return str(error), *([None] * outputs)
+            return str(error), *empty()
 
     return answer
 

@@ -1,13 +1,12 @@
 """The tab Understand: gradio's components on top of `understanding`."""
 
-import base64
 from dataclasses import astuple
-from html import escape
 from typing import Any
 
 import gradio as gr
 
 from sdgmnet.app import understanding
+from sdgmnet.app.html import panels_html
 from sdgmnet.app.setting import reported
 from sdgmnet.errors import InputError
 from sdgmnet.loss.weights import COUPLED_WEIGHTS, SELF_WEIGHTS
@@ -23,22 +22,29 @@ STATISTICS = {  # field of Modulation -> label and range of its slider
     "rel_mean": ("mean of θʳ = θ⁺ − θ⁻ (rad)", -1.2, 0.4),
     "rel_std": ("standard deviation of θʳ", 0.02, 0.6),
     "margin": ("margin m", 0.0, 0.99),
-    "alpha": ("α", 0.1, 2.0),
+    "alpha": ("attenuation α", 0.1, 2.0),
 }
 
 
 def add_understand(app: gr.Blocks) -> None:
     gr.Markdown(
-        "Fig. 2 of the paper for statistics of your choice. The loss gives a triplet the weights w_s⁺ w_c and w_s⁻ w_c: angles "
-        "that are common get more, and the easiest triplets, a share m of them, get none."
+        "Fig. 2 of the paper for statistics of your choice. The positive and the negative of a triplet get the weights "
+        "w<sub>s</sub>⁺ w<sub>c</sub> and w<sub>s</sub>⁻ w<sub>c</sub>. The self weight w<sub>s</sub> is high for common "
+        "angles (shaded: how common they are); the coupled weight w<sub>c</sub> is 0 for the easiest triplets, a share m of "
+        "them. The powers P⁺ and P⁻ are the sums of these weights over a batch; the loss divides by them, so that all "
+        "positives together are pulled α times as strongly as all negatives are pushed."
     )
     default = understanding.Modulation()
     presets = list(understanding.PRESETS)
     with gr.Row():
         with gr.Column(scale=1, min_width=300):
-            preset = gr.Dropdown(presets, value=presets[1], label="statistics from the authors' training logs")
+            preset = gr.Dropdown(
+                presets, value=presets[1], label="statistics from the authors' training logs", elem_id="preset"
+            )
             sliders = [
-                gr.Slider(low, high, getattr(default, name), step=0.001, label=label, elem_id=f"slider-{name}")
+                gr.Slider(
+                    low, high, getattr(default, name), step=0.001, label=label, elem_id=f"slider-{name}", buttons=[]
+                )
                 for name, (label, low, high) in STATISTICS.items()
             ]
             own = gr.Radio(list(SELF_WEIGHTS), value=default.self_weight, label="self weight")
@@ -55,7 +61,7 @@ def add_understand(app: gr.Blocks) -> None:
             text = gr.Markdown(elem_id="powers")
             shown = gr.HTML(elem_id="panels")
     inputs = [preset, *sliders, own, coupled, other]
-    draw = reported(run_understand, 2)
+    draw = reported(run_understand, lambda: [None, None])
     # The latest position of a slider counts: what lies between is skipped.
     changes = [slider.change for slider in sliders] + [own.change, coupled.change, other.change, app.load]
     gr.on(
@@ -66,7 +72,10 @@ def add_understand(app: gr.Blocks) -> None:
         api_name="understand",
         trigger_mode="always_last",
         show_progress="hidden",
+        preprocess=False,  # numbers out of range get our messages
     )
+    for slider in sliders[:6]:
+        slider.input(lambda: None, outputs=preset, api_visibility="private")  # the statistics are no preset any more
     preset.input(lambda name: understanding.PRESETS[name][:6], preset, sliders[:6], api_visibility="private")
 
 
@@ -77,14 +86,5 @@ def run_understand(preset: str, *values: Any) -> tuple[str, str]:
     modulation = understanding.Modulation(*chosen)
     logged = understanding.PRESETS.get(preset)
     is_preset = logged is not None and astuple(modulation)[:6] == tuple(logged[:6])
-    return understanding.summary(modulation, preset if is_preset else None), panels_html(
-        modulation, None if other == NO_OTHER else other
-    )
-
-
-def panels_html(modulation: understanding.Modulation, other: str | None) -> str:
-    cells = []
-    for name, figure in understanding.panels(modulation, other).items():
-        data = base64.b64encode(understanding.png(figure)).decode("ascii")
-        cells.append(f'<figure><img src="data:image/png;base64,{data}" alt="{escape(name)}"></figure>')
-    return f'<div class="panels">{"".join(cells)}</div>'
+    figures = understanding.panels(modulation, None if other == NO_OTHER else other)
+    return understanding.summary(modulation, preset if is_preset else None), panels_html(figures)

@@ -1,6 +1,5 @@
 """The tab Understand: Fig. 2 of the paper for any statistics, and the powers that they give."""
 
-import io
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,15 +12,16 @@ from torch import Tensor
 from sdgmnet.errors import InputError
 from sdgmnet.loss.registry import loss_by_name
 from sdgmnet.loss.weights import COUPLED_WEIGHTS, SELF_WEIGHTS, coupled_weight
-from sdgmnet.plots import NEGATIVE, POSITIVE, RELATIVE, draw_weight, draw_weight_product, new_figure
+from sdgmnet.plots.style import NEGATIVE, POSITIVE, RELATIVE, new_figure
+from sdgmnet.plots.training import draw_weight, draw_weight_product
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.microscope import measure_at, prepare
 
 BATCH = 1024  # the paper's
 QUANTILES = 128  # per angle, of the distribution that the powers are computed from
-DPI = 120
 ROWS = 16  # of the batches in which other losses are measured
 MEASURED = 80  # angles at which they are
+MEANS_AGREE = 0.01  # radians; the logged means are rounded, and running means of different batches
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,26 @@ class Modulation:
         return torch.tensor(rows, dtype=torch.float64)
 
     @property
-    def correlation(self) -> float:
-        """Of θ⁺ and θ⁻, from the three standard deviations: that of θʳ = θ⁺ − θ⁻ depends on it. Within [-1, 1]."""
+    def implied_correlation(self) -> float:
+        """Of θ⁺ and θ⁻, from the three standard deviations: that of θʳ = θ⁺ − θ⁻ depends on it. Beyond ±1: impossible."""
         shared = self.pos_std**2 + self.neg_std**2 - self.rel_std**2
-        return float(np.clip(shared / (2 * self.pos_std * self.neg_std), -1, 1))
+        return shared / (2 * self.pos_std * self.neg_std)
+
+    @property
+    def correlation(self) -> float:
+        """The nearest possible one."""
+        return float(np.clip(self.implied_correlation, -1, 1))
+
+    @property
+    def contradictions(self) -> list[str]:
+        """Why no angles have these statistics; empty if some do."""
+        found = []
+        if abs(self.implied_correlation) > 1:
+            low, high = abs(self.pos_std - self.neg_std), self.pos_std + self.neg_std
+            found.append(f"the standard deviation of θʳ must lie between {low:.3f} and {high:.3f}")
+        if abs(self.rel_mean - (self.pos_mean - self.neg_mean)) > MEANS_AGREE:
+            found.append(f"the mean of θʳ must be that of θ⁺ less that of θ⁻, {self.pos_mean - self.neg_mean:.3f}")
+        return found
 
 
 class Logged(NamedTuple):
@@ -211,20 +227,17 @@ def draw_powers(modulation: Modulation) -> Figure:
     return figure
 
 
-def png(figure: Figure) -> bytes:
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=DPI)
-    return stream.getvalue()
-
-
 def summary(modulation: Modulation, preset: str | None) -> str:
     """The powers in words, with those of the authors' log where a preset was chosen."""
     found = powers(modulation)
     ratio = f", P⁺/P⁻ = {found.positive / found.negative:.3f}" if found.negative > 0 else ""
     text = (
-        f"P⁺ = {found.positive:.1f}, P⁻ = {found.negative:.1f}{ratio}; {found.active_share:.0%} of the triplets have w_c > 0. "
-        f"The correlation of θ⁺ and θ⁻ is {modulation.correlation:.2f}, by the three standard deviations."
+        f"P⁺ = {found.positive:.1f}, P⁻ = {found.negative:.1f}{ratio}; "
+        f"{found.active_share:.0%} of the triplets have w<sub>c</sub> > 0. "
+        f"The three standard deviations imply a correlation of θ⁺ and θ⁻ of {modulation.correlation:.2f}."
     )
+    if modulation.contradictions:
+        text += f" **No angles have these statistics:** {'; '.join(modulation.contradictions)}."
     if preset in PRESETS:
         logged = PRESETS[preset]
         text += f" The authors' log of {preset} has P⁺ = {logged.power_pos} and P⁻ = {logged.power_neg}, with m = 0.6."

@@ -19,6 +19,7 @@ MAX_MEGABYTES = 30  # per file
 MAX_MEGAPIXELS = 36  # per image: decoded, gray and in colour, it takes 150 MB
 STEREO = ("motorcycle_left.png", "motorcycle_right.png")
 ROTATED = "rocket.jpg"
+EXAMPLES = ("motorcycle: from the side, in less light", "motorcycle: stereo pair", "rocket: rotated and smaller")
 
 
 class Upload(NamedTuple):
@@ -75,7 +76,7 @@ def read_number(sent: Any, name: str) -> float:
 
 
 def write_examples(folder: Path) -> list[tuple[Path, Path]]:
-    """Pairs of images from scikit-image, copied below `folder`; none if scikit-image is not installed."""
+    """`EXAMPLES`: pairs of images from scikit-image, copied below `folder`; none if scikit-image is not installed."""
     try:
         pairs: list[Sequence[np.ndarray]] = [read_hard_pair()[:2], [read_color(image_path(name)) for name in STEREO]]
         upright = read_color(image_path(ROTATED))

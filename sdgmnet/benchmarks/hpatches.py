@@ -64,7 +64,6 @@ def compare(
     descriptors: Sequence[Descriptor],
     root: Path | str,
     *,
-    fingerprints: Sequence[str] | None = None,
     split: str = "a",
     tasks: Path | str | None = None,
     cache: Path | str | None = None,
@@ -74,9 +73,8 @@ def compare(
 ) -> Report:
     """Evaluate every descriptor on the same sequences and tasks. A sequence that one of them cannot use is left out for all.
 
-    tasks: folder of official task files; missing ones are drawn. cache: folder that keeps descriptors and drawn tasks.
-    fingerprints: keys of the descriptors in the cache (`descriptor_fingerprint`); without them descriptors are not kept.
-    csv: folder for all descriptors as official files.
+    tasks: folder of official task files; missing ones are drawn. cache: folder that keeps drawn tasks, and descriptors by their
+    fingerprint; those without one are not kept. csv: folder for all descriptors as official files.
     """
     if pairs < 5:
         raise InputError(f"pairs must be at least 5, not {pairs}: a fifth of them are positives.")
@@ -88,9 +86,10 @@ def compare(
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sdgmnet-hpatches-")))
         kept = scratch if cache is None else Path(cache)
-        folders = [scratch / f"descriptor-{number}" for number in range(len(descriptors))]
-        if fingerprints is not None:
-            folders = [kept / cache_name(fingerprint) for fingerprint in fingerprints]
+        folders = [
+            kept / cache_name(one.fingerprint) if one.fingerprint else scratch / f"descriptor-{number}"
+            for number, one in enumerate(descriptors)
+        ]
         described, left_out = describe_all(descriptors, folders, root, choice.names, on_progress)
         choice = choice.without(name for name in choice.names if name not in described)
         if not choice.names:

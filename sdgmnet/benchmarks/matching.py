@@ -42,6 +42,7 @@ KINDS = {"i_": "illumination", "v_": "viewpoint"}  # by the prefix of HPatches' 
 PRINTED_MMA = (1, 3, 5, 10)  # pixels
 ACCURACY_AT = (1, 3, 5)  # pixels, of homographies
 AUC_TO = (3, 5, 10)  # pixels, of homographies
+FIG5_ROWS = 5
 LISTED = 12  # names in an error message
 
 
@@ -225,7 +226,7 @@ def hardest_pairs(results: Results, count: int) -> list[int]:
     `count` lowest. Pairs without any correct match are skipped.
     """
     lists = list(results.values())
-    names = [pair.sequence for pair in lists[0]]
+    names = [pair.sequence for pair in lists[0]] if lists else []
     means = [float(np.mean([pairs[i].sampled.correct[0][SHOWN] for pairs in lists])) for i in range(len(names))]
     ranked = sorted((i for i, mean in enumerate(means) if mean > 0), key=lambda i: means[i])
     hardest: dict[str, int] = {}

@@ -94,11 +94,6 @@ def _read_strecha(path: Path) -> View:
     with np.errstate(over="ignore", invalid="ignore"):
         translation = -axes.T @ np.array(numbers[21:24])
     view = View(path.name.removesuffix(".camera"), int(numbers[24]), int(numbers[25]), intrinsics, axes.T, translation)
-    _require_valid(path, view)
-    return view
-
-
-def _require_valid(path: Path, view: View) -> None:
-    numbers = (view.intrinsics, view.rotation, view.translation)
-    if not all(np.isfinite(one).all() for one in numbers) or min(view.width, view.height) < 1:
+    if not np.isfinite(translation).all() or min(view.width, view.height) < 1:
         raise InputError(f"{path} has an invalid camera for {view.name}: numbers must be finite, and the size above 0.")
+    return view

@@ -16,7 +16,7 @@ import numpy as np
 from sdgmnet.benchmarks.photo_sets import PhotoSet, read_truth
 from sdgmnet.benchmarks.published import published
 from sdgmnet.benchmarks.relative_pose import pose_error
-from sdgmnet.descriptors import Descriptor, describe, descriptor_fingerprint, load_descriptor, split_label
+from sdgmnet.descriptors import Descriptor, describe, load_descriptor, split_label
 from sdgmnet.errors import InputError
 from sdgmnet.features import eth
 from sdgmnet.features.describe import Features, find_keypoints
@@ -94,7 +94,7 @@ def parse_entry(text: str) -> Entry:
     if any(folder.glob("descriptors")) or any(folder.glob("*/descriptors")):
         return Entry(label or folder.resolve().name, "files", files=folder)
     descriptor = load_descriptor(text)
-    return Entry(descriptor.label, descriptor_fingerprint(text), descriptor)
+    return Entry(descriptor.label, descriptor.fingerprint, descriptor)
 
 
 def parse_entries(texts: Sequence[str]) -> list[Entry]:

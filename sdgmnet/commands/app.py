@@ -29,7 +29,7 @@ class AppArguments:
     port: int | None = None
     """Port of the page; default: the first free one from 7860."""
     host: str = "127.0.0.1"
-    """Address to listen on. 0.0.0.0: other machines can open the page."""
+    """Address to listen on. 0.0.0.0: other machines can open the page. Their users cannot name paths of this machine."""
     runs: Path = Path("runs")
     """Folder of training runs to watch."""
     descriptors: Annotated[

@@ -21,7 +21,7 @@ from sdgmnet.data.scenes import mixed_layout
 from sdgmnet.data.synthetic.demo import read_demo
 from sdgmnet.data.synthetic.sets import PHOTO_VIEWING, ViewOptions, make_view_sets
 from sdgmnet.errors import InputError, resumable
-from sdgmnet.options import Flag, Option, Out, Positional, pick, require_options
+from sdgmnet.options import AsJson, Flag, Option, Out, Positional, pick, require_options
 from sdgmnet.registry import WINDOW
 from sdgmnet.report import Section, deliver, print_aside, print_table, progress_bars, track
 
@@ -119,8 +119,7 @@ class PhotosArguments:
     """Folder for the reconstructions, which a later run can reuse; default: .work in --out."""
     discard_work: Flag = False
     """Delete a scene's reconstruction once its patches are written."""
-    json: Flag = False
-    """Print JSON instead of a table."""
+    json: AsJson = False
 
 
 def photos(arguments: PhotosArguments) -> None:
@@ -136,7 +135,7 @@ def photos(arguments: PhotosArguments) -> None:
 
     from sdgmnet.data.photos.correspondences import PointOptions
     from sdgmnet.data.photos.pipeline import PhotoOptions, make_patchsets, photos_table
-    from sdgmnet.plots import draw_easy_and_hard
+    from sdgmnet.plots.patches import draw_easy_and_hard
     from sdgmnet.sfm.stereo import DenseOptions
     from sdgmnet.sfm.undistorted import SparseOptions
 
@@ -258,7 +257,7 @@ def hpatches(arguments: StripsArguments) -> None:
             on_progress=on_progress,
         )
     require_results(made, skipped, "strip")
-    from sdgmnet.plots import draw_strips
+    from sdgmnet.plots.patches import draw_strips
 
     draw_strips(arguments.out, [one["sequence"] for one in made])
     print_table(*strips_table(made))

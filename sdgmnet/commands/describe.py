@@ -156,15 +156,8 @@ def check_patchset(arguments: DescribeArguments) -> None:
     folder, out = arguments.images[0], arguments.out
     if len(arguments.images) != 1:
         raise InputError(f"{folder} or another of these is a PatchSet: describe one PatchSet at a time.")
-    image_options = (
-        arguments.keypoints,
-        arguments.upright,
-        arguments.as_stored,
-        arguments.size,
-        arguments.masks,
-        arguments.keypoints_from,
-    )
-    if image_options != (None, False, False, LONGEST_SIDE, None, None):
+    defaults = {"keypoints": None, "upright": False, "as_stored": False, "size": LONGEST_SIDE, "masks": None}
+    if any(getattr(arguments, name) != value for name, value in {**defaults, "keypoints_from": None}.items()):
         raise InputError(f"{folder} is a PatchSet: leave out the options for images, such as --keypoints or --size.")
     if out.suffix != ".npy":
         raise InputError(f"{out}: descriptors of a PatchSet are written to an npy file: -o {out.stem}.npy.")

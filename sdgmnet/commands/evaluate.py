@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from sdgmnet.descriptors import COMPARED, load_descriptors
-from sdgmnet.options import Flag, Option, OptionalOut, Positional
+from sdgmnet.options import AsJson, Option, OptionalOut, Positional
 from sdgmnet.report import Section, deliver, progress_bars, track
 
 Run = Callable[[Callable[[np.ndarray], np.ndarray], Path], Iterable[Mapping[str, Any]]]
@@ -21,8 +21,7 @@ class Arguments:
     """Folder of the benchmark."""
     out: OptionalOut = None
     """Folder for results.json and table.md."""
-    json: Flag = False
-    """Print JSON instead of a table."""
+    json: AsJson = False
 
 
 def run_benchmark(name: str, run: Run, arguments: Arguments) -> None:

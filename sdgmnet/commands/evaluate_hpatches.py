@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from sdgmnet.data.hpatches.files import choose_sequences
 from sdgmnet.data.hpatches.tasks import PAIRS
-from sdgmnet.descriptors import COMPARED, descriptor_fingerprint, load_descriptors, require_descriptors
+from sdgmnet.descriptors import COMPARED, load_descriptors, require_descriptors
 from sdgmnet.errors import InputError
-from sdgmnet.options import Flag, Option, OptionalOut, Positional
+from sdgmnet.options import AsJson, Option, OptionalOut, Positional
 from sdgmnet.report import Section, deliver, print_aside, progress_bars, write_page
 
 
@@ -39,8 +39,7 @@ class Arguments:
     """Folder for the descriptors as official files, LABEL/SEQUENCE/ref.csv ...; default: not written."""
     out: OptionalOut = None
     """Folder for results.json, table.md, fig4.png and index.html, which shows all; default: only print."""
-    json: Flag = False
-    """Print JSON instead of tables."""
+    json: AsJson = False
 
 
 def main(arguments: Arguments) -> None:
@@ -50,14 +49,13 @@ def main(arguments: Arguments) -> None:
     choose_sequences(arguments.root, arguments.split)
     descriptors = load_descriptors(arguments.descriptors)
     from sdgmnet.benchmarks import hpatches
-    from sdgmnet.plots import draw_fig4
+    from sdgmnet.plots.benchmarks import draw_fig4
 
     out = arguments.out
     with progress_bars() as on_progress:
         report = hpatches.compare(
             descriptors,
             arguments.root,
-            fingerprints=[descriptor_fingerprint(text) for text in arguments.descriptors],
             split=arguments.split,
             tasks=arguments.tasks,
             cache=arguments.cache or (None if out is None else out / "cache"),

@@ -1,19 +1,19 @@
 """`sdgmnet evaluate matching`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from sdgmnet.benchmarks import matching
-from sdgmnet.benchmarks.matching import Results, by_kind
+from sdgmnet.benchmarks.matching import FIG5_ROWS, Results, by_kind
 from sdgmnet.benchmarks.matching_measures import SAMPLE_THRESHOLDS, SAMPLES, SHOWN, mean_accuracy
 from sdgmnet.data.sequences import ImageSequence
 from sdgmnet.descriptors import COMPARED, load_descriptors, require_descriptors
 from sdgmnet.errors import InputError
-from sdgmnet.options import Flag, Option, OptionalOut, Positional
+from sdgmnet.options import AsJson, Flag, Option, OptionalOut, Positional
 from sdgmnet.report import Section, deliver, print_aside, progress_bars, write_page
 
-FIG5_ROWS = 5
 FIG5 = (
     f"The reference left, the other image right. Red crosses: {SAMPLES} random keypoints (the first draw). Green lines: "
     f"nearest neighbours within {SAMPLE_THRESHOLDS[SHOWN]:g} px of the true location. Of each sequence the pair with the "
@@ -61,8 +61,7 @@ class Arguments:
     """Also evaluate uint8 descriptors, and PCA to 64 dimensions, uint8. The PCA is fitted to the embedded demo images."""
     out: OptionalOut = None
     """Folder for results.json, table.md, fig5 and mma (.png, .pdf) and index.html, which shows all; default: only print."""
-    json: Flag = False
-    """Print JSON instead of tables."""
+    json: AsJson = False
 
 
 def main(arguments: Arguments) -> None:
@@ -92,16 +91,16 @@ def main(arguments: Arguments) -> None:
     sections = matching.sections(results, keypoints, near)
     deliver(matching.content(results, left_out, keypoints, near), sections, arguments.out, arguments.json)
     if arguments.out is not None:
-        sections += draw(results, {one.name: one for one in sequences}, arguments.out)
+        sections += draw(results, sequences, arguments.out)
         sections += [Section("Left out", " ".join(left_out))] * bool(left_out)
         write_page(arguments.out / "index.html", "Matching of whole images", sections)
     for error in left_out:
         print_aside(f"{error} This sequence is left out.")
 
 
-def draw(results: Results, sequences: dict[str, ImageSequence], out: Path) -> list[Section]:
+def draw(results: Results, sequences: Sequence[ImageSequence], out: Path) -> list[Section]:
     """Write mma and fig5 as PNG and PDF; returns their sections."""
-    from sdgmnet.plots import draw_fig5, draw_mma, image_pair
+    from sdgmnet.plots.benchmarks import draw_fig5, draw_mma, fig5_rows
 
     curves = {
         label: {kind: mean_accuracy([pair.mutual for pair in of_kind]) for kind, of_kind in by_kind(pairs).items()}
@@ -112,10 +111,7 @@ def draw(results: Results, sequences: dict[str, ImageSequence], out: Path) -> li
     for kind in ("png", "pdf"):
         draw_mma(curves, out / f"mma.{kind}")
         (out / f"fig5.{kind}").unlink(missing_ok=True)  # of an earlier run, if there is no pair to show now
-    columns = list(results.values())
-    hardest = matching.hardest_pairs(results, FIG5_ROWS)
-    rows = [image_pair([pairs[number] for pairs in columns], sequences) for number in hardest]
-    if rows:
+    if rows := fig5_rows(results, sequences):
         for kind in ("png", "pdf"):
             draw_fig5(list(results), rows, out / f"fig5.{kind}")
         sections.append(Section("The hardest pairs", FIG5, image=out / "fig5.png"))

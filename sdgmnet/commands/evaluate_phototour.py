@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from sdgmnet.data.sources import accepted, open_tests, require_sources
 from sdgmnet.descriptors import COMPARED, load_descriptors, require_descriptors
-from sdgmnet.options import Flag, Option, OptionalOut, Positional
+from sdgmnet.options import AsJson, Option, OptionalOut, Positional
 from sdgmnet.report import deliver, print_aside, progress_bars
 
 
@@ -27,8 +27,7 @@ class Arguments:
     """Folder for results.json, table.md and fpr95.png; default: only print."""
     convention: Literal["hardnet", "exact"] = "hardnet"
     """How to count FPR@95. hardnet: as the code of HardNet and of the paper. exact: equal distances are false positives."""
-    json: Flag = False
-    """Print JSON instead of a table."""
+    json: AsJson = False
 
 
 def main(arguments: Arguments) -> None:
@@ -36,7 +35,7 @@ def main(arguments: Arguments) -> None:
     require_sources(arguments.data)
     descriptors = load_descriptors(arguments.descriptors, unique_labels=False)
     from sdgmnet.benchmarks import phototour
-    from sdgmnet.plots import draw_fpr
+    from sdgmnet.plots.benchmarks import draw_fpr
 
     with progress_bars() as on_progress:
         tests, remarks = open_tests(arguments.data, on_progress)

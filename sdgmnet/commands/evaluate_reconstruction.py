@@ -9,7 +9,7 @@ from sdgmnet.descriptors import COMPARED
 from sdgmnet.errors import InputError, resumable
 from sdgmnet.features.match import MATCHER_HELP, MatcherName
 from sdgmnet.features.pairs import NEIGHBOURS_HELP, PAIRS_HELP
-from sdgmnet.options import Flag, Option, Out, Positional, pick, require_options
+from sdgmnet.options import AsJson, Flag, Option, Out, Positional, pick, require_options
 from sdgmnet.report import Section, deliver, print_aside, progress_bars
 from sdgmnet.sfm.colmap import require_pycolmap
 from sdgmnet.sfm.workspace import DENSE_SIZE, require_apart
@@ -68,8 +68,7 @@ class Arguments:
     """Number of threads. COLMAP's mapper always uses one."""
     seed: int = 0
     """Random seed."""
-    json: Flag = False
-    """Print JSON instead of a table."""
+    json: AsJson = False
 
 
 def main(arguments: Arguments) -> None:
@@ -82,7 +81,7 @@ def main(arguments: Arguments) -> None:
     require_pycolmap()
     from sdgmnet.benchmarks.reconstruction import BenchmarkOptions, parse_entries, run, table, title
     from sdgmnet.engine import use_threads
-    from sdgmnet.plots import draw_reconstruction
+    from sdgmnet.plots.benchmarks import draw_reconstruction
 
     entries = parse_entries(arguments.descriptors)
     options = pick(BenchmarkOptions, arguments)

@@ -67,6 +67,7 @@ class WeightsArguments:
 
         sdgmnet export weights runs/mine -o mine.safetensors
         sdgmnet export weights runs/mine -o mine --full
+        sdgmnet export weights runs/first --average runs/trained_on --share 0.7 -o mine.safetensors
 
     The command compares descriptors of a test image (pip install 'sdgmnet[demo]') in half and single precision, and stops with
     an error if any component differs by more than 0.001.
@@ -80,23 +81,41 @@ class WeightsArguments:
     """Export in single precision (float32)."""
     window: float | None = None
     """Side of the patches that the exported weights describe, in sigmas of the keypoints; default: that of training."""
+    average: str | None = None
+    """Weights whose training started from these (--init), or from the same weights: the mean of both is exported."""
+    share: float | None = None
+    """Share of --average in the mean; default: 0.5."""
     note: str | None = None
     """Text for the model card, such as the training data or the licence."""
 
 
 def weights(arguments: WeightsArguments) -> None:
-    require_exportable(arguments.weights)
-    out = arguments.out
+    sources = [arguments.weights, *([] if arguments.average is None else [arguments.average])]
+    for one in sources:
+        require_exportable(one)
+    out, share = arguments.out, 0.5 if arguments.share is None else arguments.share
+    if arguments.share is not None and arguments.average is None:
+        raise InputError("--share is that of --average in the mean: give --average too.")
+    if not 0 <= share <= 1:
+        raise InputError(f"--share must be from 0 to 1, not {share:g}.")
     if arguments.window is not None and not is_window(arguments.window):
         raise InputError(f"--window must be from 1 to 100 sigmas, not {arguments.window:g}.")
-    if out.exists() and out.resolve() == find_weights(arguments.weights).resolve():
+    if out.exists() and out.resolve() in [find_weights(one).resolve() for one in sources]:
         raise InputError(f"{out} is the file to export: choose another -o.")
     if out.is_dir() and (out / "log.jsonl").exists():
         raise InputError(f"{out} is the folder of a training run: choose another -o.")
     from sdgmnet.encoders import load_encoder, save_encoder
-    from sdgmnet.export import halved
+    from sdgmnet.export import average, halved
 
     encoder, card = load_encoder(arguments.weights)
+    if arguments.average is not None:
+        other, other_card = load_encoder(arguments.average)
+        if arguments.window is None and encoder.window != other.window:
+            raise InputError(
+                f"{arguments.weights} describes patches of {encoder.window:g} sigmas, {arguments.average} of "
+                f"{other.window:g}: give --window for the mean."
+            )
+        encoder, card = average(encoder, card, other, other_card, share)
     if not arguments.full:
         with progress_bars() as on_progress:
             on_progress("comparing half and single precision", 0, 0)

@@ -29,7 +29,7 @@ from sdgmnet.features.pairs import (
     write_pairs,
 )
 from sdgmnet.features.verify import Model, verify
-from sdgmnet.options import Flag, Option, OptionalOut, Positional, require_options
+from sdgmnet.options import Flag, Option, OptionalOut, Positional, pick, require_options
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import OnProgress, print_aside, print_table, progress_bars, track
 
@@ -176,7 +176,7 @@ def draw_two(arguments: MatchArguments, on_progress: OnProgress) -> dict[str, An
     on_progress("loading the descriptor", 0, 0)
     from sdgmnet.features.collection import DescribeOptions, MatchOptions, describe_file, without_keypoints
 
-    options = MatchOptions(**match_options(arguments))
+    options = pick(MatchOptions, arguments)
     size = LONGEST_SIDE if arguments.size is None else arguments.size
     describing = DescribeOptions(arguments.keypoints, arguments.upright, arguments.as_stored, size, arguments.masks)
     timer = StageTimer()
@@ -219,10 +219,6 @@ def draw_two(arguments: MatchArguments, on_progress: OnProgress) -> dict[str, An
     }
 
 
-def match_options(arguments: MatchArguments) -> dict[str, Any]:
-    return {name: getattr(arguments, name) for name in ("mutual", "ratio", "verify", "tolerance", "matcher")}
-
-
 def check_folder(arguments: MatchArguments) -> None:
     """InputError for what can be seen without loading anything."""
     if arguments.json:
@@ -244,7 +240,7 @@ def match_folder(arguments: MatchArguments, images: dict[str, Path], pairs: list
     from sdgmnet.features.collection import MatchOptions, complete_features, match_pairs, require_distinct_names
 
     features, quiet = features_path(arguments), not world.is_rank_zero
-    options = world.on_all_ranks(lambda: MatchOptions(**match_options(arguments)))
+    options = world.on_all_ranks(pick, MatchOptions, arguments)
     world.on_all_ranks(require_distinct_names, pairs or [])
     descriptor = world.on_all_ranks(load_descriptor, arguments.chosen)
     given: dict[str, Any] = {

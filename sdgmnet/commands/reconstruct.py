@@ -13,7 +13,7 @@ from sdgmnet.features.images import find_photos, plain_name, require_readable
 from sdgmnet.features.masks import MASKS_HELP, require_masks
 from sdgmnet.features.match import MATCHER_HELP, RATIO, MatcherName
 from sdgmnet.features.pairs import NEIGHBOURS_HELP, PAIRS_DEFAULT, PAIRS_HELP
-from sdgmnet.options import Flag, Option, Out, Positional, pick, require_options
+from sdgmnet.options import AsJson, Flag, Option, Out, Positional, pick, require_options
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import print_aside, print_table, progress_bars
 from sdgmnet.sfm.colmap import require_mapper, require_pycolmap
@@ -81,8 +81,7 @@ class ReconstructArguments:
     """Number of threads."""
     seed: int = 0
     """Random seed."""
-    json: Flag = False
-    """Print JSON instead of tables."""
+    json: AsJson = False
 
 
 def main(arguments: ReconstructArguments) -> int:

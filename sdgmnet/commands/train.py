@@ -100,12 +100,16 @@ def main(arguments: TrainArguments) -> None:
 
 
 def draw(config: TrainConfig, out: Path) -> None:
-    from sdgmnet.plots import draw_fig2, draw_training
+    from sdgmnet.plots.patches import draw_triplets
+    from sdgmnet.plots.training import draw_fig2, draw_training
+    from sdgmnet.training.triplets import TRIPLETS
 
     if config.loss == "sdgm":
         settings = (config.loss_setting(name) for name in ("margin", "self_weight", "coupled_weight"))
         draw_fig2(out / "angles.npz", out / "fig2.png", *settings)
     draw_training(out / "log.jsonl", out / "training.png")
+    if (out / TRIPLETS).exists():  # the run has a held-out set
+        draw_triplets(out / TRIPLETS, out / "triplets.png")
 
 
 def _recipe(given: Mapping[str, Any]) -> TrainConfig:

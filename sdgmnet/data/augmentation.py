@@ -2,7 +2,8 @@
 
 "paper" is the authors' augmentation: small rotations and crops of each patch, quarter turns and flips of each pair. "strong"
 adds what detectors and cameras do between two photos: larger rotations, crops and stretches, exposure, defocus, noise and
-compression. "detector" turns and scales each patch as far as a detector's keypoints of one point differ between photos.
+compression. "detector" turns and scales each patch as far as a detector's keypoints of one point mostly differ between photos;
+"turned" scales further and turns 15 % of the patches by any angle, as keypoints are often found again with another orientation.
 "hardnet", "hynet" and "cdfdesc" are those methods' own: quarter turns and flips of each pair only.
 """
 
@@ -37,8 +38,20 @@ class Ranges(NamedTuple):
 
 PAPER = Ranges(math.radians(5), 0.9, 0.9, 1.1)
 STRONG = Ranges(math.radians(18), 0.65, 0.77, 1.3)
-DETECTOR_TURN = math.radians(30)  # largest rotation of a patch: twice as much between the two of a pair
-DETECTOR_OCTAVES = 0.35  # largest change of a patch's scale
+
+
+class Misfit(NamedTuple):
+    """Largest changes of each patch, drawn independently: the two of a pair differ by up to twice as much."""
+
+    turn: float  # largest rotation in radians of most patches
+    any_turn: float  # share of patches turned by any angle
+    octaves: float  # largest change of scale
+
+
+MISFITS: dict[Augmentation, Misfit] = {
+    "detector": Misfit(math.radians(30), 0.0, 0.35),
+    "turned": Misfit(math.radians(30), 0.15, 0.5),
+}
 
 
 class Geometry(NamedTuple):
@@ -84,20 +97,19 @@ def augment(
     pixels = torch.from_numpy(flat).to(device).float()
     if kind == "none":
         return (shrink(pixels, share) / 255).view(2, count, 1, OUTPUT_SIDE, OUTPUT_SIDE)
-    if kind == "detector":
-        geometry = Geometry(*map(of_rows, draw_misfit(rng, both)))
+    if kind in MISFITS:
+        geometry = Geometry(*map(of_rows, draw_misfit(rng, both, MISFITS[kind])))
         small = turn_and_crop(pixels, within_patch(towards_centre(geometry, share)), outside="border") / 255
         return small.view(2, count, 1, OUTPUT_SIDE, OUTPUT_SIDE)
     if kind == "paper":
-        small = (
-            turn_and_crop(pixels, towards_centre(Geometry(*map(of_rows, draw_geometry(rng, both, PAPER))), share)) / 255
-        )
+        geometry = Geometry(*map(of_rows, draw_geometry(rng, both, PAPER)))
+        small = turn_and_crop(pixels, towards_centre(geometry, share)) / 255
     elif kind == "strong":
-        geometry, light = draw_geometry(rng, both, STRONG), draw_light(rng, both)
-        geometry = towards_centre(Geometry(*map(of_rows, geometry)), share)
-        small = turn_and_crop(pixels, geometry, outside="border") / 255
+        geometry = Geometry(*map(of_rows, draw_geometry(rng, both, STRONG)))
+        light = Light(*map(of_rows, draw_light(rng, both)))
         grain = of_rows(rng.standard_normal((both, OUTPUT_SIDE, OUTPUT_SIDE), dtype=np.float32))
-        small = relight(small, Light(*map(of_rows, light)), grain)
+        small = turn_and_crop(pixels, towards_centre(geometry, share), outside="border") / 255
+        small = relight(small, light, grain)
     else:
         small = shrink(pixels, share) / 255
     pairs = small.view(2, count, OUTPUT_SIDE, OUTPUT_SIDE).transpose(0, 1)
@@ -130,10 +142,12 @@ def within_patch(geometry: Geometry) -> Geometry:
     return geometry._replace(crop=np.hstack([geometry.crop[:, :2] + (geometry.crop[:, 2:] - side) / 2, side]))
 
 
-def draw_misfit(rng: np.random.Generator, count: int) -> Geometry:
-    """Orientation and scale as a detector may find them: wrong by an angle, and by a share of an octave."""
-    turn = rng.uniform(-DETECTOR_TURN, DETECTOR_TURN, count)
-    side = PATCH_SIDE * 2 ** rng.uniform(-DETECTOR_OCTAVES, DETECTOR_OCTAVES, (count, 1))
+def draw_misfit(rng: np.random.Generator, count: int, misfit: Misfit) -> Geometry:
+    """Orientation and scale as a detector may find them: wrong by an angle, sometimes by any, and by a share of an octave."""
+    turn = rng.uniform(-misfit.turn, misfit.turn, count)
+    if misfit.any_turn:
+        turn = np.where(rng.random(count) < misfit.any_turn, rng.uniform(-math.pi, math.pi, count), turn)
+    side = PATCH_SIDE * 2 ** rng.uniform(-misfit.octaves, misfit.octaves, (count, 1))
     return Geometry(turn, np.hstack([(PATCH_SIDE - side) / 2] * 2 + [side] * 2))
 
 
@@ -249,10 +263,10 @@ def blurred(patches: Tensor, sigma: np.ndarray) -> Tensor:
     return weights @ patches @ weights.transpose(1, 2)
 
 
-def draw_qualities(rng: np.random.Generator, count: int, share: float = 0.25) -> np.ndarray:
-    """JPEG qualities (count,) from 15 to 75 for a share of the patches, 0 for the others."""
+def draw_qualities(rng: np.random.Generator, count: int) -> np.ndarray:
+    """JPEG qualities (count,) from 15 to 75 for a quarter of the patches, 0 for the others."""
     quality = rng.integers(15, 76, count)
-    return np.where(rng.random(count) < share, quality, 0)
+    return np.where(rng.random(count) < 0.25, quality, 0)
 
 
 def compress(patches: np.ndarray, quality: np.ndarray) -> np.ndarray:

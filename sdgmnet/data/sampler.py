@@ -23,9 +23,8 @@ class PointPool(NamedTuple):
 
     points: np.ndarray
     synthetic: bool  # from synthetic views
-    capacity: (
-        int  # so many can always be drawn together, whichever are drawn first: ambiguous points exclude each other
-    )
+    # So many can always be drawn together, whichever are drawn first: ambiguous points exclude each other.
+    capacity: int
 
 
 class Draw(NamedTuple):
@@ -75,10 +74,8 @@ class BatchPlan:
         return found
 
     def draw(self, rng: np.random.Generator, count: int) -> list[Draw]:
-        everything = self.scenes_per_batch >= len(self.scenes) and all(
-            len(pools) == 1 for pools in self.scenes.values()
-        )
-        if self.balance == "points" and everything:
+        no_choice = self.scenes_per_batch >= len(self.scenes) and max(map(len, self.scenes.values()), default=1) == 1
+        if self.balance == "points" and no_choice:
             return [Draw(self.everything, count)]
         scenes = list(self.scenes.values())
         if self.scenes_per_batch < len(scenes):
@@ -139,9 +136,7 @@ class PairSampler:
         self.patchsets, self.seed, self.balance, self.views = list(patchsets), seed, balance, views
         self.scenes_per_batch = scenes_per_batch
         self.window = training_window(self.patchsets, window)
-        self.shares = np.array(
-            [self.window / patchset.window for patchset in self.patchsets]
-        )  # of a patch's side, used
+        self.shares = np.array([self.window / one.window for one in self.patchsets])  # of a patch's side, used
         self.set_start = np.cumsum([0, *(len(patchset) for patchset in self.patchsets)])
         order, start, size, ambiguous, points, rows = [], [], [], [], 0, 0
         usable: list[tuple[PatchSet, np.ndarray, np.ndarray]] = []
@@ -182,9 +177,8 @@ class PairSampler:
 
     def plan(self, batch_size: int) -> BatchPlan:
         if batch_size not in self._plans:
-            self._plans[batch_size] = BatchPlan(
-                self.scenes, self.balance, self.views, batch_size, self.scenes_per_batch
-            )
+            settings = self.balance, self.views, batch_size, self.scenes_per_batch
+            self._plans[batch_size] = BatchPlan(self.scenes, *settings)
         return self._plans[batch_size]
 
     def indices(self, step: int, batch_size: int) -> np.ndarray:

@@ -20,11 +20,6 @@ class ImageSequence(NamedTuple):
     homographies: tuple[np.ndarray, ...]  # (3, 3) each, pixel centres at integers
 
 
-def read_sequences(root: Path | str) -> list[ImageSequence]:
-    """All sequences below `root` (or `root` itself), by name."""
-    return [read_sequence(folder) for folder in sequence_folders(root)]
-
-
 def sequence_folders(root: Path | str) -> list[Path]:
     """Folders of sequences below `root` (or `root` itself), by name: those with an image 1 or a homography from it."""
     root = Path(root)

@@ -15,6 +15,7 @@ from sdgmnet.storage import require_regular_file
 
 # HEIC is not read: listed so that it is reported instead of passed over.
 IMAGE_SUFFIXES = {".bmp", ".heic", ".heif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+FORMATS = "JPEG, PNG, TIFF, WebP, BMP, PPM, PGM"  # that are read
 LISTED = 5  # unreadable files in a message
 MAX_PIXELS = 2**28  # 268 megapixels: beyond any camera, and a bound on the memory that a small file can ask for
 PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8"
@@ -58,9 +59,7 @@ def find_images(places: Sequence[Path], without: Iterable[Path] = ()) -> dict[st
         if place.is_dir():
             below = {plain_name(name): place / name for name in find_photos(place, tuple(without))}
             if not below:
-                raise InputError(
-                    f"{place} contains no images (JPEG, PNG, TIFF, WebP, BMP, PPM, PGM): give a folder that does."
-                )
+                raise InputError(f"{place} contains no images ({FORMATS}): give a folder that does.")
         elif place.exists():
             below = {plain_name(place.name): place}
         else:
@@ -175,7 +174,7 @@ def read_content(path: Path | str) -> bytes:
         raise UnreadableImage(path, "is truncated")
     pixels = declared_pixels(content)
     if not pixels:  # OpenCV's other decoders allocate before they look at the file, or write files of their own
-        raise UnreadableImage(path, "is not a supported image (JPEG, PNG, TIFF, WebP, BMP, PPM, PGM)")
+        raise UnreadableImage(path, f"is not a supported image ({FORMATS})")
     if pixels > MAX_PIXELS:
         limit = f"{MAX_PIXELS / 1e6:.0f}"
         raise UnreadableImage(path, f"declares {pixels / 1e6:.0f} megapixels, more than the limit of {limit}")

@@ -7,7 +7,7 @@ descriptors.h5 (N, D), scores.h5, scales.h5 (sigma) and angles.h5 (degrees, cloc
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 
@@ -89,7 +89,7 @@ def write_features(folder: Path, features: Path, keys: dict[str, str], on_progre
 def pairs_of(matches: Path, keys: dict[str, str], counts: dict[str, int]) -> Iterator[tuple[str, np.ndarray]]:
     """Keys and indices (2, M) of all pairs of images."""
     stored = set(names_in(matches, "matches"))
-    for a, b in ordered(keys):
+    for a, b in combinations(sorted(keys, key=keys.__getitem__), 2):  # the one with the earlier key first
         indices = np.empty((2, 0), dtype=np.int64)
         if stored & {pair_name(a, b), pair_name(b, a)}:
             indices = read_matches(matches, b, a)[0].T
@@ -98,8 +98,3 @@ def pairs_of(matches: Path, keys: dict[str, str], counts: dict[str, int]) -> Ite
                     f"{matches}: the matches of {a} and {b} do not belong to the features: match them again."
                 )
         yield f"{keys[b]}-{keys[a]}", np.ascontiguousarray(indices)
-
-
-def ordered(keys: dict[str, str]) -> Iterable[tuple[str, str]]:
-    """Pairs of images, the one with the earlier key first."""
-    return combinations(sorted(keys, key=keys.__getitem__), 2)

@@ -51,8 +51,8 @@ def detect(
     alone: OpenCV's own order depends on its threads.
     """
     found = opencv_sift(contrast).detect(image, None)
-    listed = [(*k.pt, k.size / 2, np.deg2rad(k.angle), k.response) for k in found]
-    rows = np.array(listed, dtype=np.float64).reshape(-1, 5)
+    rows = np.array([(*k.pt, k.size / 2, k.angle, k.response) for k in found], dtype=np.float64).reshape(-1, 5)
+    rows[:, 3] = np.deg2rad(rows[:, 3])
     rows = rows[np.lexsort((rows[:, 3], rows[:, 2], rows[:, 1], rows[:, 0], -rows[:, 4]))]
     if upright:  # duplicates would be each other's second nearest neighbour, and fail every ratio test
         rows[:, 3] = 0
@@ -66,8 +66,7 @@ def detect(
 def on_mask(xy: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """(N,) bool: which locations (N, 2) are on pixels of the mask (H, W) that are not 0."""
     column, row = np.floor(xy + 0.5).astype(int).T
-    kept: np.ndarray = mask[row.clip(0, len(mask) - 1), column.clip(0, mask.shape[1] - 1)] != 0
-    return kept
+    return mask[row.clip(0, len(mask) - 1), column.clip(0, mask.shape[1] - 1)] != 0
 
 
 def to_opencv(keypoints: Keypoints, highest_octave: int = 20) -> list[cv2.KeyPoint]:

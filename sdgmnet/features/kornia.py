@@ -4,7 +4,7 @@ kornia's angles are counter-clockwise, and the scale of a LAF is half the side o
 integers. With these LAFs, kornia computes our descriptors:
 
     encoder = SDGMNet.from_pretrained()
-    kornia.feature.LAFDescriptor(encoder, patch_size=32)(image, to_lafs(keypoints, encoder.window))
+    laf_descriptor(encoder)(image, to_lafs(keypoints, encoder.window))
 """
 
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from sdgmnet.encoders import Encoder, SDGMNet
+from sdgmnet.engine import halve
 from sdgmnet.errors import InputError
 from sdgmnet.features.describe import require_limits
 from sdgmnet.features.keypoints import Keypoints
@@ -21,7 +22,7 @@ from sdgmnet.features.patches import local_frames
 from sdgmnet.registry import WINDOW
 
 if TYPE_CHECKING:
-    from kornia.feature import LocalFeature
+    from kornia.feature import LAFDescriptor, LocalFeature
 
 
 def to_lafs(keypoints: Keypoints, window: float = WINDOW) -> Tensor:
@@ -46,6 +47,29 @@ def from_lafs(lafs: Tensor, response: Tensor | None = None, window: float = WIND
     return Keypoints(frames[:, :, 2].copy(), np.sqrt(area) * 2 / window, angle, strength)
 
 
+class HalvedPatches(nn.Module):
+    """Patches (B, 1, 64, 64) in [0, 1] -> the encoder's descriptors of the patches halved as in `describe_patches`."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, patches: Tensor) -> Tensor:
+        descriptors: Tensor = self.encoder(halve(patches[:, 0])[:, None])
+        return descriptors
+
+
+def laf_descriptor(encoder: Encoder) -> "LAFDescriptor":
+    """The encoder as a `kornia.feature.LAFDescriptor`: image (B, 1, H, W) in [0, 1] and LAFs (B, N, 2, 3) -> (B, N, 128).
+
+    kornia cuts patches of twice the encoder's size, as `describe` does. Of patches that it cuts at the encoder's own size
+    (`LAFDescriptor(encoder, 32)`) the descriptors are less similar to ours: in the median a cosine of 0.98 instead of 0.9999.
+    """
+    from kornia.feature import LAFDescriptor
+
+    return LAFDescriptor(HalvedPatches(encoder), 2 * encoder.patch_size)
+
+
 def local_feature(
     encoder: Encoder | None = None,
     detector: nn.Module | None = None,
@@ -65,7 +89,7 @@ def local_feature(
         scaling: multiplier of the detector's LAFs; default: for a `ScaleSpaceDetector`, whose LAFs are multiples of sigma,
             what gives patches of the encoder's window, else 1.
     """
-    from kornia.feature import LAFDescriptor, LocalFeature, ScaleSpaceDetector, SIFTFeatureScaleSpace
+    from kornia.feature import LocalFeature, ScaleSpaceDetector, SIFTFeatureScaleSpace
 
     require_limits(limit, None)
     encoder = SDGMNet.from_pretrained() if encoder is None else encoder
@@ -77,4 +101,4 @@ def local_feature(
         scaling = encoder.window / (2 * detector.mr_size) if isinstance(detector, ScaleSpaceDetector) else 1.0
     if not 0 < scaling < float("inf"):
         raise InputError(f"scaling must be positive, not {scaling}.")
-    return LocalFeature(detector, LAFDescriptor(encoder, encoder.patch_size), scaling)
+    return LocalFeature(detector, laf_descriptor(encoder), scaling)

@@ -148,8 +148,7 @@ def choose_pairs(found: np.ndarray, products: np.ndarray, neighbours: int) -> np
     _, first = np.unique(both[order], axis=0, return_index=True)
     first = np.sort(first)
     count = max(np.count_nonzero(is_near[order[first]]), len(found) * neighbours // 2)
-    chosen: np.ndarray = both[order[first[:count]]]
-    return chosen
+    return both[order[first[:count]]]
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:

@@ -31,9 +31,7 @@ class Triplets(NamedTuple):
     theta_pos: Tensor  # (R,)
     theta_neg: Tensor  # (R,)
     admissible: Tensor  # (R,) bool: the row has a negative beyond the anti-noise threshold
-    fallback: Tensor | None = (
-        None  # (R,) bool, in a collapsed batch only: the row has a negative that does not coincide
-    )
+    fallback: Tensor | None = None  # (R,) bool, of a collapsed batch: the row has a negative that does not coincide
 
     @property
     def collapsed(self) -> bool:

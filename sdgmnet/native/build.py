@@ -28,6 +28,7 @@ from sdgmnet.native.targets import (
     TARGETS,
     compile_command,
     compiler,
+    cpuinfo,
     missing_features,
     runnable_targets,
 )
@@ -46,6 +47,10 @@ SIGNATURES = {  # function -> type of its result, types of its arguments
     "sdgmnet_layer_forward": (None, [INT] + [POINTER] * 7 + [LONG, INT]),
     "sdgmnet_layer_backward": (None, [INT] + [POINTER] * 14 + [LONG, INT]),
     "sdgmnet_nearest": (None, [POINTER, LONG, LONG, POINTER, POINTER, INT, INT] + [POINTER] * 6 + [LONG, INT]),
+    "sdgmnet_screen": (
+        None,
+        [POINTER, LONG, LONG, POINTER, POINTER, INT, INT] + [POINTER] * 6 + [LONG, POINTER, POINTER, LONG, FLOAT, INT],
+    ),
     "sdgmnet_pair_distances": (None, [POINTER] * 4 + [LONG, LONG, INT, POINTER, INT]),
     "sdgmnet_closer": (None, [POINTER] * 5 + [LONG] * 3 + [FLOAT, POINTER, LONG, POINTER, LONG, POINTER, INT]),
 }
@@ -149,14 +154,8 @@ def build(march: str = "native") -> Path:
     if tool is None:
         raise InputError("no C++ compiler was found: install g++ or clang++.")
     version = _output([tool, "--version"])[1]
-    parts = (
-        *(source.read_text() for source in (*HEADERS, *SOURCES)),
-        tool,
-        version,
-        " ".join(FLAGS),
-        march,
-        _processor(),
-    )
+    sources = [source.read_text() for source in (*HEADERS, *SOURCES)]
+    parts = (*sources, tool, version, " ".join(FLAGS), march, _processor())
     name = f"native-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}.so"
     reasons = []
     for folder in cache_folders():
@@ -200,13 +199,8 @@ def _output(command: list[str]) -> tuple[int, str, str]:
 
 def _processor() -> str:
     """What -march=native depends on: a cache folder shared by several machines must not mix their code."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() + platform.machine()
-    return "\n".join(
-        sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))})
-    )
+    known = {line for line in cpuinfo() if line.startswith(("model name", "flags", "Features", "CPU part"))}
+    return "\n".join(sorted(known)) or platform.processor() + platform.machine()
 
 
 def _compile(tool: str, march: str, target: Path) -> None:

@@ -12,6 +12,8 @@ constexpr long CHUNK = 4 * LANES;             // columns that share a look for w
 
 typedef float Floats __attribute__((vector_size(LANES * 4), may_alias, aligned(4)));  // at any address
 typedef int Ints __attribute__((vector_size(LANES * 4), may_alias, aligned(4)));
+typedef unsigned Words __attribute__((vector_size(LANES * 4)));
+typedef unsigned short Shorts __attribute__((vector_size(LANES * 2), may_alias, aligned(2)));
 typedef float Half __attribute__((vector_size(LANES * 2), may_alias, aligned(4)));
 typedef double Doubles __attribute__((vector_size(LANES * 4)));
 
@@ -110,17 +112,59 @@ template <bool ROUNDED> double distance(const float *a, const float *b, long wid
     return std::sqrt(sum);
 }
 
-struct Problem {
-    const float *products, *a, *b, *half_a, *half_b;  // (rows, columns), (rows, width), (columns, width), (rows,), (columns,)
-    long columns, width;
-    float slack;
-};
-
 inline bool any(Ints flags) {
     int found = 0;
     for (int lane = 0; lane < LANES; lane++) found |= flags[lane];
     return found;
 }
+
+// A block whose products are bfloat16, each wrong by at most slack * (half_a + half_b), and the rows they are products of.
+struct Screen {
+    const unsigned short *products;
+    const float *a, *b;
+    long width;
+    float slack;
+    // Of LANES columns: the product less half_b, and what rounding may have taken from it.
+    Floats most(const unsigned short *product, Floats half_b) const {
+        const Words bits = __builtin_convertvector(*reinterpret_cast<const Shorts *>(product), Words) << 16;
+        return reinterpret_cast<const Floats &>(bits) - half_b * (1 - slack);
+    }
+};
+
+// As sweep, for one row: closeness is computed from the rows themselves where a product does not rule the column out.
+void screen(const Block &block, const Screen &rough, long row, float *column_best, int *column_at) {
+    const unsigned short *products = rough.products + row * block.columns;
+    const float own = block.half_a[row] * (1 - rough.slack);
+    const auto settle = [&](long column) {
+        const double apart = distance<false>(rough.a + row * rough.width, rough.b + column * rough.width, rough.width);
+        const float value = static_cast<float>(-apart * apart / 2);
+        offer(block, row, value, block.first_column + static_cast<int>(column));
+        if (value > column_best[column])
+            column_best[column] = value, column_at[column] = block.first_row + static_cast<int>(row);
+    };
+    long column = 0;
+    for (; column + CHUNK <= block.columns; column += CHUNK) {
+        const float floor = block.second[row];
+        Ints possible = {};
+        for (long k = column; k < column + CHUNK; k += LANES) {
+            const Floats most = rough.most(products + k, at(block.half_b + k)) - own;
+            possible |= (most >= floor) | (most >= at(column_best + k));
+        }
+        if (!any(possible)) continue;
+        for (long k = column; k < column + CHUNK; k += LANES) {
+            const Floats most = rough.most(products + k, at(block.half_b + k)) - own;
+            for (int lane = 0; lane < LANES; lane++)
+                if (most[lane] >= block.second[row] || most[lane] >= column_best[k + lane]) settle(k + lane);
+        }
+    }
+    for (; column < block.columns; column++) settle(column);
+}
+
+struct Problem {
+    const float *products, *a, *b, *half_a, *half_b;  // (rows, columns), (rows, width), (columns, width), (rows,), (columns,)
+    long columns, width;
+    float slack;
+};
 
 // How many of the columns from `start` to `stop` are nearer to the row than `near`. A product decides where its rounding cannot
 // matter; otherwise the distance itself is computed.
@@ -172,6 +216,18 @@ void sdgmnet_nearest(const float *products, long rows, long columns, const float
         int *own_at = column_at + thread * apart;
         for (; row + AT_ONCE <= stop; row += AT_ONCE) sweep<AT_ONCE>(block, row, own_best, own_at);
         for (; row < stop; row++) sweep<1>(block, row, own_best, own_at);
+    });
+}
+
+// The same from products in bfloat16, which only rule columns out; the rows a (rows, width) and b (columns, width) decide.
+void sdgmnet_screen(const unsigned short *products, long rows, long columns, const float *half_a, const float *half_b,
+                    int first_row, int first_column, float *best, int *best_at, float *second, int *second_at,
+                    float *column_best, int *column_at, long apart, const float *a, const float *b, long width, float slack,
+                    int threads) {
+    const Block block{nullptr, half_a, half_b, columns, first_row, first_column, best, best_at, second, second_at};
+    const Screen rough{products, a, b, width, slack};
+    in_threads(rows, threads, 1, [&](int thread, long row, long stop) {
+        for (; row < stop; row++) screen(block, rough, row, column_best + thread * apart, column_at + thread * apart);
     });
 }
 

@@ -1,14 +1,16 @@
 """The exact matcher: nearest neighbours by Euclidean distance, by matrix products and nearest.cpp.
 
-`two_nearest_and_back` is what matching two images needs, in one pass over blocks of products; float32 decides. `nearest` and
-`count_closer` decide as float64 does, for benchmarks that count ranks. Where there is no library, torch and numpy do
-the same in more time.
+`two_nearest_and_back` is what matching two images needs, in one pass over blocks of products; float32 decides. Where the
+processor multiplies matrices in bfloat16, such products rule out most pairs, and the distances of the others are computed.
+`nearest` and `count_closer` decide as float64 does, for benchmarks that count ranks. Where there is no library, torch and numpy
+do the same in more time.
 
 float32 products decide for float64 where their error cannot matter. Half a squared distance is ``half_a + half_b - a.b``,
 with half the squared lengths. Its error in float32 is at most ``(D + 16) 2**-24 (half_a + half_b)``: D for the product, in any
 order of summation, the rest for the few additions around it. Closer ones are computed from differences in float64.
 """
 
+from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -18,8 +20,11 @@ from torch import Tensor
 
 from sdgmnet.errors import InputError
 from sdgmnet.native.build import library
+from sdgmnet.native.targets import processor_features
 
-ROWS, COLUMNS = 1024, 10240  # of a block of products: 40 MB, the size of a large cache
+ROWS, COLUMNS = 2048, 4096  # of a block of products: 16 or 33 MB; smaller ones start threads too often
+# Of the product of two lengths: factors and product are rounded by 2**-8 at most each. The tenth is for the summation.
+BFLOAT16_SLACK = 3.1 * 2.0**-8
 QUERIES = 64  # of a block of products with a large pool
 PAIRS = 8192  # gathered at once
 SMALLEST, LARGEST = 1e-30, 1e30  # half squared lengths whose products neither vanish nor overflow in float32
@@ -45,26 +50,42 @@ def plain_rows(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def two_nearest_and_back(a: np.ndarray, b: np.ndarray) -> Neighbours:
-    """Nearest neighbours of rows a (N, D) and b (M, D) float32, decided by float32 products."""
+    """Nearest neighbours of rows a (N, D) and b (M, D) float32, decided in float32."""
     native, threads = library(), torch.get_num_threads()
     a, b = plain_rows(a, b)
     one, other = torch.from_numpy(a), torch.from_numpy(b)
     half_a, half_b = one.square().sum(1) / 2, other.square().sum(1) / 2
     best = _Best.empty(len(a), len(b), 1 if native is None else threads)
-    memory = torch.empty(min(ROWS, len(a)) * min(COLUMNS, len(b)))
+    screens = native is not None and multiplies_bfloat16() and all(_fits(half) for half in (half_a, half_b))
+    factors = (one.bfloat16(), other.bfloat16()) if screens else (one, other)
+    memory = torch.empty(min(ROWS, len(a)) * min(COLUMNS, len(b)), dtype=factors[0].dtype)
     for row in range(0, len(a), ROWS):
         for column in range(0, len(b), COLUMNS):
             rows, columns = slice(row, row + ROWS), slice(column, column + COLUMNS)
             shape = len(one[rows]), len(other[columns])
-            products = torch.mm(one[rows], other[columns].T, out=memory[: shape[0] * shape[1]].view(shape))
-            offer = _offer_plain if native is None else _offer_native
-            offer(best, products, half_a[rows], half_b[columns], row, column)
+            products = torch.mm(factors[0][rows], factors[1][columns].T, out=memory[: shape[0] * shape[1]].view(shape))
+            if native is None:
+                _offer_plain(best, products, half_a[rows], half_b[columns], row, column)
+            else:
+                exact = (one[rows], other[columns]) if screens else None
+                _offer_native(best, products, half_a[rows], half_b[columns], row, column, exact)
     # Of the threads' nearest rows of a: the nearest, the lowest of equals.
     is_best = (best.column == best.column.max(0).values) & (best.column_at >= 0)
     last = torch.iinfo(torch.int32).max
     lowest = torch.where(is_best, best.column_at, last).min(0).values
     back = torch.where(lowest < last, lowest, -1)
     return Neighbours(*(found.numpy().astype(np.int64) for found in (best.best_at, best.second_at, back)))
+
+
+@cache
+def multiplies_bfloat16() -> bool:
+    """Whether torch's product of matrices in bfloat16 is several times as fast here as in float32."""
+    return torch.backends.mkldnn.is_available() and bool({"avx512_bf16", "amx_bf16"} & processor_features())
+
+
+def _fits(half: Tensor) -> bool:
+    """Whether products of rows with these half squared lengths neither vanish nor overflow in float32."""
+    return len(half) == 0 or bool(SMALLEST < half.max() < LARGEST)
 
 
 class _Best(NamedTuple):
@@ -84,14 +105,30 @@ class _Best(NamedTuple):
         return cls(values[0], places[0], values[1], places[1], values[2], places[2])
 
 
-def _offer_native(best: _Best, products: Tensor, half_a: Tensor, half_b: Tensor, row: int, column: int) -> None:
-    """Offer a block of products (R, C), whose first row and column have these indices. Blocks come row by row."""
+def _offer_native(
+    best: _Best,
+    products: Tensor,
+    half_a: Tensor,
+    half_b: Tensor,
+    row: int,
+    column: int,
+    exact: tuple[Tensor, Tensor] | None,
+) -> None:
+    """Offer a block of products (R, C), whose first row and column have these indices. Blocks come row by row.
+
+    exact: the rows (R, D) and (C, D) that products in bfloat16 are of; None for products in float32.
+    """
     native: Any = library()
-    native.sdgmnet_nearest(
+    threads, apart = best.column.shape
+    block = (
         products.data_ptr(), *products.shape, half_a.data_ptr(), half_b.data_ptr(), row, column,
-        *(one[row:].data_ptr() for one in best[:4]), *(one[:, column:].data_ptr() for one in best[4:]),
-        best.column.shape[1], best.column.shape[0],
+        *(one[row:].data_ptr() for one in best[:4]), *(one[:, column:].data_ptr() for one in best[4:]), apart,
     )  # fmt: skip
+    if exact is None:
+        native.sdgmnet_nearest(*block, threads)
+    else:
+        a, b = exact
+        native.sdgmnet_screen(*block, a.data_ptr(), b.data_ptr(), a.shape[1], BFLOAT16_SLACK, threads)
 
 
 def _offer_plain(best: _Best, products: Tensor, half_a: Tensor, half_b: Tensor, row: int, column: int) -> None:
@@ -219,7 +256,7 @@ class _Rows(NamedTuple):
         """In float32, or in float64 where products could vanish or overflow in float32."""
         rows = [torch.from_numpy(one) for one in (a, b)]
         halves = [torch.linalg.vector_norm(one, dim=1, dtype=torch.float64).square() / 2 for one in rows]
-        fits = all(len(half) == 0 or bool(SMALLEST < half.max() < LARGEST) for half in halves)
+        fits = all(_fits(half) for half in halves)
         dtype, rounding = (torch.float32, 2.0**-24) if fits else (torch.float64, 2.0**-53)
         one, other, half, other_half = (tensor.to(dtype) for tensor in (*rows, *halves))
         return cls(one, other, half, other_half, (rows[1].shape[1] + 16) * rounding)

@@ -55,12 +55,16 @@ def runnable_targets() -> list[str]:
 
 def processor_features() -> frozenset[str]:
     """What the first processor has, in the words of /proc/cpuinfo; empty where that cannot be read."""
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
-            line = next((one for one in lines if one.startswith(("flags", "Features"))), "")
-    except OSError:
-        return frozenset()
+    line = next((one for one in cpuinfo() if one.startswith(("flags", "Features"))), "")
     return frozenset(line.partition(":")[2].split())
+
+
+def cpuinfo() -> list[str]:
+    """Lines of /proc/cpuinfo; none where it cannot be read."""
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
 
 
 def compiler() -> str | None:

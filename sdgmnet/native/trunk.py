@@ -21,11 +21,14 @@ def is_available(encoder: nn.Module) -> bool:
     """Whether this is an unmodified encoder of NETWORKS in float32 on a CPU, and the library is available."""
     if type(encoder) not in NETWORKS:
         return False
+    if shapes_of(encoder) != _shapes()[type(encoder)]:
+        return False
     norms = [module for module in encoder.modules() if isinstance(module, FilterResponseNorm)]
-    shapes = [tuple(parameter.shape) for parameter in encoder.parameters()]
-    return (
-        shapes == _shapes()[type(encoder)] and all(norm.epsilon == EPSILON for norm in norms) and can_replace(encoder)
-    )
+    return all(norm.epsilon == EPSILON for norm in norms) and can_replace(encoder)
+
+
+def shapes_of(module: nn.Module) -> list[tuple[int, ...]]:
+    return [tuple(parameter.shape) for parameter in module.parameters()]
 
 
 def can_replace(module: nn.Module) -> bool:
@@ -39,7 +42,7 @@ def can_replace(module: nn.Module) -> bool:
 @functools.cache
 def _shapes() -> dict[type[nn.Module], list[tuple[int, ...]]]:
     with torch.device("meta"):
-        return {kind: [tuple(parameter.shape) for parameter in kind().parameters()] for kind in NETWORKS}
+        return {kind: shapes_of(kind()) for kind in NETWORKS}
 
 
 def maps(encoder: SDGMNet, patches: Tensor, spare: list[Tensor] | None = None) -> Tensor:
@@ -58,8 +61,7 @@ def maps(encoder: SDGMNet, patches: Tensor, spare: list[Tensor] | None = None) -
         raise InputError("the native engine does not compute gradients of patches: use the eager engine.")
     threads = torch.get_num_threads()
     if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters):
-        made: Tensor = _Maps.apply(type(encoder), patches, threads, spare, *parameters)
-        return made
+        return _Maps.apply(type(encoder), patches, threads, spare, *parameters)
     packed = pack(parameters, needed_library().sdgmnet_lanes())
     return _forward(type(encoder), patches.contiguous(), packed, None, threads)
 
@@ -141,13 +143,13 @@ def _memory(count: int, floats: int, spare: list[Tensor] | None) -> Tensor:
 @torch.autocast("cpu", enabled=False)
 def pack(parameters: Sequence[Tensor], lanes: int) -> Tensor:
     """All parameters in one row as trunk.cpp reads them: the input's three, then weights, bias, gamma, beta, tau per layer."""
-    row = []
-    for parameter in parameters:
+
+    def flat(parameter: Tensor) -> Tensor:
         if parameter.ndim == 4:
-            row.append(pack_filter(parameter, lanes))
-        else:
-            row.append(parameter.detach() if len(parameter) > 1 else parameter.detach().expand(lanes))
-    return torch.cat(row)
+            return pack_filter(parameter, lanes)
+        return parameter.detach() if len(parameter) > 1 else parameter.detach().expand(lanes)
+
+    return torch.cat([flat(parameter) for parameter in parameters])
 
 
 # G of Winograd's F(4x4, 3x3): a filter becomes G filter Gt (winograd.h).
@@ -192,10 +194,8 @@ def unpack_filter(row: Tensor, shape: Sequence[int], lanes: int) -> Tensor:
     if inputs == 1:
         return row.reshape(9, outputs).T.reshape(tuple(shape))
     if is_tiled(shape):
-        places = (
-            row.reshape(36, outputs // (2 * lanes), inputs, 2 * lanes).transpose(2, 3).reshape(6, 6, outputs, inputs)
-        )
-        return torch.einsum("xa,xyoi,yb->oiab", G, places, G)
+        places = row.reshape(36, outputs // (2 * lanes), inputs, 2 * lanes).transpose(2, 3)
+        return torch.einsum("xa,xyoi,yb->oiab", G, places.reshape(6, 6, outputs, inputs), G)
     blocks = row.reshape(outputs // (2 * lanes), inputs // lanes, 9, lanes, 2 * lanes)
     return blocks.permute(0, 4, 1, 3, 2).reshape(tuple(shape))
 

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from sdgmnet.benchmarks.hpatches import TASKS, Row, headline
 from sdgmnet.benchmarks.hpatches_tasks import POOLS
-from sdgmnet.benchmarks.matching import PairScore
+from sdgmnet.benchmarks.matching import FIG5_ROWS, Results, hardest_pairs
 from sdgmnet.benchmarks.matching_measures import MMA_THRESHOLDS, Draw
 from sdgmnet.benchmarks.published import published
 from sdgmnet.data.sequences import ImageSequence
@@ -117,11 +117,15 @@ class ImagePair(NamedTuple):
     draws: Sequence[Draw]  # one per descriptor
 
 
-def image_pair(scores: Sequence[PairScore], sequences: Mapping[str, ImageSequence]) -> ImagePair:
-    """A row of Fig. 5 from the scores of all descriptors for one pair; sequences: by name."""
-    sequence, number = sequences[scores[0].sequence], scores[0].number
-    images = read_gray(sequence.reference), read_gray(sequence.others[number - 2])
-    return ImagePair(f"{sequence.name} 1-{number}", images, [one.sampled.shown for one in scores])
+def fig5_rows(results: Results, sequences: Sequence[ImageSequence]) -> list[ImagePair]:
+    """The pairs that Fig. 5 shows; none if there is no pair with a correct match."""
+    by_name, rows = {one.name: one for one in sequences}, []
+    for row in hardest_pairs(results, FIG5_ROWS):
+        scores = [pairs[row] for pairs in results.values()]
+        sequence, number = by_name[scores[0].sequence], scores[0].number
+        images = read_gray(sequence.reference), read_gray(sequence.others[number - 2])
+        rows.append(ImagePair(f"{sequence.name} 1-{number}", images, [one.sampled.shown for one in scores]))
+    return rows
 
 
 def draw_fig5(labels: Sequence[str], rows: Sequence[ImagePair], path: Path | str) -> None:
@@ -183,15 +187,9 @@ def draw_mma(curves: Mapping[str, Mapping[str, Sequence[float]]], path: Path | s
     legend_rows = -(-len(curves) // 4)
     figure, axes = new_figure(1, len(kinds), COLUMN if len(kinds) == 1 else PAGE, 2.2 + 0.18 * legend_rows)
     for number, (label, by_kind) in enumerate(curves.items()):
-        style: Any = {
-            "color": colour_of(label, number),
-            "marker": marker_of(label, number),
-            "linestyle": LINE_STYLES[number // len(FURTHER_COLOURS) % len(LINE_STYLES)],
-            "linewidth": 1,
-            "markersize": 3,
-            "markerfacecolor": "white",
-            "markeredgewidth": 0.8,
-        }
+        style: Any = {"linewidth": 1, "markersize": 3, "markerfacecolor": "white", "markeredgewidth": 0.8}
+        style |= {"color": colour_of(label, number), "marker": marker_of(label, number)}
+        style |= {"linestyle": LINE_STYLES[number // len(FURTHER_COLOURS) % len(LINE_STYLES)]}
         for axis, kind in zip(axes[0], kinds, strict=True):
             axis.plot(MMA_THRESHOLDS, by_kind[kind], label=label, clip_on=False, **style)
     highest = max(max(curve) for by_kind in curves.values() for curve in by_kind.values())

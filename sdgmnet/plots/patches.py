@@ -9,8 +9,9 @@ import numpy as np
 
 from sdgmnet.data.hpatches.files import TYPES, read_strip
 from sdgmnet.data.patchset import PatchSet
+from sdgmnet.errors import InputError
 from sdgmnet.plots.style import new_figure, save_figure
-from sdgmnet.storage import new_file
+from sdgmnet.storage import new_file, read_arrays
 
 GAP = 4  # pixels between patches
 CANDIDATES = 2000  # points among which easy and hard ones are chosen
@@ -84,6 +85,40 @@ def _save_sheet(patchset: PatchSet, rows: list[np.ndarray], most: int, title: st
     axes[0, 0].imshow(sheet, cmap="gray", vmin=0, vmax=255)
     axes[0, 0].set_axis_off()
     axes[0, 0].set_title(title, fontsize="small")
+    save_figure(figure, path)
+
+
+class SavedTriplets(NamedTuple):
+    """The hardest triplets that a training run has kept."""
+
+    patches: np.ndarray  # (T, 3, S, S) uint8: anchor, positive, negative
+    angles: np.ndarray  # (T, 2): θ⁺ and θ⁻ in radians
+    step: int
+
+
+def read_triplets(path: Path | str) -> SavedTriplets:
+    content = read_arrays(path, ["patches", "angles", "step"])
+    triplets, angles, step = (content[name] for name in ("patches", "angles", "step"))
+    are_patches = triplets.ndim == 4 and triplets.shape[1] == 3 and triplets.dtype == np.uint8 and triplets.size
+    are_angles = angles.shape == (len(triplets), 2) and angles.dtype.kind == "f" and np.isfinite(angles).all()
+    if not are_patches or not are_angles or step.shape != (1,) or step.dtype.kind != "i":
+        raise InputError(f"{path} does not hold the triplets of a training run.")
+    return SavedTriplets(triplets, angles, int(step[0]))
+
+
+def draw_triplets(saved: Path | str, path: Path | str) -> None:
+    """Anchor, positive and negative of the hardest triplets that a training run has kept, with their angles."""
+    triplets, angles, step = read_triplets(saved)
+    lines = -(-len(triplets) // 2)
+    figure, axes = new_figure(lines, 2, 7, 1.25 * lines + 0.5)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for axis, patches, (theta_pos, theta_neg) in zip(axes.flat, triplets, angles, strict=False):
+        gap = np.full((patches.shape[1], GAP), 255, dtype=np.uint8)
+        axis.imshow(np.hstack([patches[0], gap, patches[1], gap, patches[2]]), cmap="gray", vmin=0, vmax=255)
+        title = f"θ⁺ = {theta_pos:.2f}   θ⁻ = {theta_neg:.2f}   θʳ = {theta_pos - theta_neg:.2f}"
+        axis.set_title(title, fontsize="small")
+    figure.suptitle(f"Hardest held-out triplets at iteration {step}: anchor, positive, negative", fontsize="small")
     save_figure(figure, path)
 
 

@@ -1,5 +1,6 @@
 """Figures of a training run: its curves, and the paper's Fig. 2 of weights over angles."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +15,35 @@ from sdgmnet.plots.style import COLUMN, DPI, NEGATIVE, POSITIVE, RELATIVE, new_f
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.log import read_log
 
+WIDTHS = {2: 9.5, 3: 14.0}  # inches, by the number of curves
+
 
 def draw_training(log_path: Path | str, path: Path | str, references: dict[str, float] | None = None) -> None:
     """FPR@95 on held-out pairs, with horizontal lines for the references; then angles and powers, or the loss.
 
     A loss without running statistics (any but SDGM) is drawn by its value.
     """
-    epochs, evaluations = read_log(log_path, "epoch"), read_log(log_path, "evaluation")
-    with_statistics = bool(epochs) and "running_theta_pos_mean" in epochs[0]
-    figure, axes = new_figure(1, 3, 14, 3.6) if with_statistics else new_figure(1, 2, 9.5, 3.6)
-    _draw_fpr_curves(axes[0, 0], evaluations, references or {})
-    if with_statistics:
-        _draw_angles(axes[0, 1], epochs)
-        _draw_powers(axes[0, 2], epochs)
-    else:
-        axes[0, 1].plot([line["step"] for line in epochs], [line["loss"] for line in epochs])
-        axes[0, 1].set(xlabel="iteration", ylabel="loss", title="loss of the batches")
+    curves = training_curves(log_path, references)
+    figure, axes = new_figure(1, len(curves), WIDTHS[len(curves)], 3.6)
+    for axis, draw in zip(axes[0], curves.values(), strict=True):
+        draw(axis)
     save_figure(figure, path)
+
+
+def training_curves(
+    log_path: Path | str, references: dict[str, float] | None = None
+) -> dict[str, Callable[[Axes], None]]:
+    """The parts of `draw_training`: description -> what draws it."""
+    epochs, evaluations = read_log(log_path, "epoch"), read_log(log_path, "evaluation")
+    curves: dict[str, Callable[[Axes], None]] = {
+        "FPR@95 on held-out pairs": lambda axis: _draw_fpr_curves(axis, evaluations, references or {})
+    }
+    if epochs and "running_theta_pos_mean" in epochs[0]:
+        curves["angles"] = lambda axis: _draw_angles(axis, epochs)
+        curves["powers"] = lambda axis: _draw_powers(axis, epochs)
+    else:
+        curves["loss"] = lambda axis: _draw_loss(axis, epochs)
+    return curves
 
 
 def _draw_fpr_curves(axis: Axes, evaluations: list[dict[str, Any]], references: dict[str, float]) -> None:
@@ -52,6 +65,11 @@ def _draw_fpr_curves(axis: Axes, evaluations: list[dict[str, Any]], references: 
     axis.yaxis.set_minor_locator(matplotlib.ticker.LogLocator(subs=(2, 5)))
     axis.yaxis.set_minor_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
     axis.legend(fontsize="small")
+
+
+def _draw_loss(axis: Axes, epochs: list[dict[str, Any]]) -> None:
+    axis.plot([line["step"] for line in epochs], [line["loss"] for line in epochs])
+    axis.set(xlabel="iteration", ylabel="loss", title="loss of the batches")
 
 
 def _draw_angles(axis: Axes, epochs: list[dict[str, Any]]) -> None:

@@ -36,12 +36,8 @@ def from_colmap(table: np.ndarray) -> Keypoints:
     """Keypoints from COLMAP's rows: (N, 4) as above; (N, 6) with an affine shape, of which sigma keeps the area and the
     angle the x axis; or (N, 2), which get sigma 1 and angle 0. COLMAP stores no response: it is 1."""
     table = np.asarray(table, dtype=np.float64)
-    shapes = (
-        np.array([scale_and_angle(row) for row in table])
-        if table.shape[1] > 2
-        else np.tile([1.0, 0.0], (len(table), 1))
-    )
-    sigma, angle = shapes.reshape(-1, 2).T
+    shapes = [scale_and_angle(row) if len(row) > 2 else (1.0, 0.0) for row in table]
+    sigma, angle = np.array(shapes).reshape(-1, 2).T
     return Keypoints(table[:, :2] - HALF_PIXEL, sigma, angle % (2 * np.pi), np.ones(len(table)))
 
 

@@ -59,12 +59,8 @@ def camera_groups(photos: Sequence[Photo], cameras: str) -> list[list[Photo]]:
     groups: dict[Any, list[Photo]] = {}
     for photo in photos:
         size = (photo["width"], photo["height"])
-        key = {
-            "auto": (size, str(Path(photo["name"]).parent), photo["focal"]),
-            "one": size,
-            "each": photo["name"],
-        }[cameras]
-        groups.setdefault(key, []).append(photo)
+        alike = (size, str(Path(photo["name"]).parent), photo["focal"])
+        groups.setdefault({"auto": alike, "one": size, "each": photo["name"]}[cameras], []).append(photo)
     return list(groups.values())
 
 
@@ -136,7 +132,7 @@ def map_images(
     """Sparse models of at least `min_model_size` images in target/0, 1, ..., the largest first, in binary and text.
 
     Also target/points.ply and the file `scene`, both of the largest. The incremental mapper lets `heartbeat` grow by a
-    byte per registered image. mapper: the fields of `attempts.Mapper`. Returns the figures of each model, with the facts that
+    byte per registered image. mapper: the fields of a `Mapper`. Returns the figures of each model, with the facts that
     its plausibility is judged by: none if the images do not form one.
     """
 
@@ -239,7 +235,10 @@ def figures(model: Any) -> dict[str, Any]:
 def model_facts(model: Any, database_path: str) -> ModelFacts:
     """What the plausibility of a model is judged by. Photos are ordered by name."""
     images = sorted((model.image(number) for number in model.reg_image_ids()), key=lambda image: image.name)
-    point_of = {image.name: _point_of_keypoints(image) for image in images}
+    point_of = {}  # by image: the id of the point that each keypoint observes, or -1
+    for image in images:
+        ids = [point.point3D_id if point.has_point3D() else -1 for point in image.points2D]
+        point_of[image.name] = np.array(ids, dtype=np.int64)
     photos = []
     for image in images:
         camera = image.camera
@@ -262,12 +261,6 @@ def model_facts(model: Any, database_path: str) -> ModelFacts:
                 in_tracks += int(((points[0] >= 0) & (points[0] == points[1])).sum())
     connected = _largest_connected(list(point_of.values()))
     return ModelFacts(tuple(photos), verified, in_tracks, connected, model.compute_mean_reprojection_error())
-
-
-def _point_of_keypoints(image: Any) -> np.ndarray:
-    """The id of the point that each keypoint of an image observes, or -1."""
-    ids = [point.point3D_id if point.has_point3D() else -1 for point in image.points2D]
-    return np.array(ids, dtype=np.int64)
 
 
 def _largest_connected(point_of: Sequence[np.ndarray]) -> int:

@@ -19,18 +19,10 @@ MAX_NUMBER = 2.0**53  # up to which doubles hold every id exactly
 CAMERAS, IMAGES, POINTS = "cameras.txt", "images.txt", "points3D.txt"
 # Model -> numbers of focal lengths and of all parameters: focal lengths, principal point, distortion.
 MODELS = {
-    "SIMPLE_PINHOLE": (1, 3),
-    "PINHOLE": (2, 4),
-    "SIMPLE_RADIAL": (1, 4),
-    "RADIAL": (1, 5),
-    "OPENCV": (2, 8),
-    "FULL_OPENCV": (2, 12),
-    "OPENCV_FISHEYE": (2, 8),
-    "SIMPLE_RADIAL_FISHEYE": (1, 4),
-    "RADIAL_FISHEYE": (1, 5),
-    "THIN_PRISM_FISHEYE": (2, 12),
-    "FOV": (2, 5),
-}
+    "SIMPLE_PINHOLE": (1, 3), "PINHOLE": (2, 4),
+    "SIMPLE_RADIAL": (1, 4), "RADIAL": (1, 5), "SIMPLE_RADIAL_FISHEYE": (1, 4), "RADIAL_FISHEYE": (1, 5),
+    "OPENCV": (2, 8), "OPENCV_FISHEYE": (2, 8), "FULL_OPENCV": (2, 12), "THIN_PRISM_FISHEYE": (2, 12), "FOV": (2, 5),
+}  # fmt: skip
 
 
 class Camera(NamedTuple):

@@ -69,11 +69,8 @@ def fuse(
     """
     workspace, out = Path(workspace), Path(out)
     names = [view.name for view in load_scene(workspace / "scene.npz").views]
-    shapes = {
-        name: read_map(map_path(workspace, "depth", name, stage)).shape
-        for name in names
-        if is_finished(workspace, name, stage)
-    }
+    finished = [name for name in names if is_finished(workspace, name, stage)]
+    shapes = {name: read_map(map_path(workspace, "depth", name, stage)).shape for name in finished}
     if len(shapes) < 2:
         raise InputError(f"{workspace} holds {len(shapes)} {stage} depth maps: estimate the depths first.")
     made_with = read_map_options(workspace)

@@ -17,13 +17,7 @@ from sdgmnet.storage import new_folder
 
 DIMENSIONS = 128
 OFFSET, SCALE = 128, 256  # unit descriptors as uint8: distances are multiplied by SCALE
-REGIONS = {
-    "regions_type": {
-        "polymorphic_id": 2147483649,
-        "polymorphic_name": "SIFT_Regions",
-        "ptr_wrapper": {"valid": 1, "data": {}},
-    }
-}
+SIFT = {"polymorphic_id": 2147483649, "polymorphic_name": "SIFT_Regions", "ptr_wrapper": {"valid": 1, "data": {}}}
 
 
 def write_openmvg(workspace: Workspace, out: Path | str) -> tuple[int, int]:
@@ -57,5 +51,5 @@ def write_openmvg(workspace: Workspace, out: Path | str) -> tuple[int, int]:
             for first, second, matches in verified:
                 file.write(f"{index_of[first]} {index_of[second]}\n{len(matches)}\n")
                 np.savetxt(file, matches, fmt="%d")
-        (part / "image_describer.json").write_text(json.dumps(REGIONS, indent=4), encoding="ascii")
+        (part / "image_describer.json").write_text(json.dumps({"regions_type": SIFT}, indent=4), encoding="ascii")
     return len(names), len(verified)

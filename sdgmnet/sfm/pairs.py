@@ -46,10 +46,8 @@ class PairSelection:
     def described(self) -> dict[str, Any]:
         """For the record of what a model was made from."""
         recorded = {"list": f"list {self.digest}", "exhaustive": "all"}  # "all": so recorded since version 0.1
-        described = {"pairs": recorded.get(self.method, self.method)}
-        return described | {"neighbours": self.neighbours} | (
-            {"all_pairs": self.all_pairs} if self.method == "shared points" else {}
-        )  # fmt: skip
+        described = {"pairs": recorded.get(self.method, self.method), "neighbours": self.neighbours}
+        return described | ({"all_pairs": self.all_pairs} if self.method == "shared points" else {})
 
     def rounds(self, photos: Sequence[Photo], inliers: Inliers, retrieve: Retrieve) -> Iterator[Pairs]:
         """Pairs to match and verify; each round is taken after the one before was verified."""

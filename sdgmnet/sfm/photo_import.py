@@ -62,7 +62,8 @@ def import_photos(folder: str, names: Sequence[str], target: str, max_size: int 
             unchanged = fits and not changed and source.suffix.lower() in COPIED_FORMATS
             if unchanged:
                 shutil.copyfile(source, copy)
-            if not unchanged or not opens_in_colmap(copy):
+            # COLMAP goes by the name: it cannot read a WebP that is called .jpg, which OpenCV can.
+            if not unchanged or _colmap_camera(copy) is None:
                 smaller = image if max_size is None else limit_size(image, max_size)
                 encoded = cv2.imencode(copy.suffix, smaller, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1]
                 copy.write_bytes(encoded.tobytes())  # unlike cv2.imwrite, this reports a full disk
@@ -93,11 +94,6 @@ def read_photo(path: Path) -> tuple[str, np.ndarray | None, bool]:
     except UnreadableImage as error:
         return error.reason, None, False
     return "", upright, not np.array_equal(upright, stored)
-
-
-def opens_in_colmap(path: Path) -> bool:
-    """COLMAP goes by the name: it cannot read a WebP that is called .jpg, which OpenCV can."""
-    return _colmap_camera(path) is not None
 
 
 def exif_focal_length(path: Path) -> float | None:

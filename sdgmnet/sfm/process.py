@@ -81,7 +81,8 @@ def _wait(child: "subprocess.Popen[bytes]", watch: Callable[[], None] | None) ->
             return child.wait(pause)
         except subprocess.TimeoutExpired:
             start = time.monotonic()
-            watch()
+            with contextlib.suppress(FileNotFoundError):  # renamed or removed while it was looked at
+                watch()
             pause = max(POLL_SECONDS, POLL_SHARE * (time.monotonic() - start))
 
 

@@ -2,8 +2,8 @@
 
     photos -> upright copies -> features -> pairs -> matches -> verified matches -> sparse models -> summary
 
-The largest model is judged (`plausibility`). While it is implausible, matches and models are made again by the next attempt
-(`attempts`). Every finished stage stays: the copies, the features of each photo, the matches of each pair, what COLMAP
+The largest model is judged (`plausibility`). While it is implausible, matches and models are made again by the next of its
+ATTEMPTS. Every finished stage stays: the copies, the features of each photo, the matches of each pair, what COLMAP
 verified, the outcome of each attempt. After a stop, the same call continues there and gives the same model.
 """
 
@@ -68,8 +68,7 @@ class SparseModels(NamedTuple):
     @property
     def implausible(self) -> list[str]:
         """Why the largest model is implausible; empty if it is plausible."""
-        reasons: list[str] = next(one for one in self.outcomes if one["attempt"] == self.attempt)["implausible"]
-        return reasons
+        return next(one for one in self.outcomes if one["attempt"] == self.attempt)["implausible"]
 
 
 def reconstruct(
@@ -97,14 +96,15 @@ def reconstruct(
             (workspace.records / record).unlink(missing_ok=True)
     source.extract(run)
     outcomes = try_attempts(run, source, pairs, ladder)
-    best = max(range(len(outcomes)), key=lambda number: _merit(outcomes[number]))
-    rounds, models = make_models(run, source, pairs, ladder[best])
+    merits = [(not one["implausible"], one["matches_in_tracks"]) for one in outcomes]
+    best = ladder[merits.index(max(merits))]
+    rounds, models = make_models(run, source, pairs, best)
     if not models:
         raise NoModel(
             f"{workspace.folder}: the {len(run.photos)} photos do not form a model of {options.smallest} or more. They need to "
             "show the same scene from viewpoints not too far apart."
         )
-    return SparseModels(imported, rounds, models, settings, outcomes, ladder[best].what)
+    return SparseModels(imported, rounds, models, settings, outcomes, best.what)
 
 
 def try_attempts(
@@ -141,10 +141,6 @@ def judge(attempt: Attempt, models: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "matches_in_tracks": facts.matches_in_tracks,
         "implausible": implausibilities(facts),
     }
-
-
-def _merit(outcome: dict[str, Any]) -> tuple[bool, int]:
-    return not outcome["implausible"], outcome["matches_in_tracks"]
 
 
 def read_facts(record: dict[str, Any]) -> ModelFacts:
@@ -223,8 +219,7 @@ def match_and_verify(run: Run, source: FeatureSource, pairs: PairSelection) -> l
             f"{workspace.folder}: no two of the {len(photos)} photos have verified matches. A model needs photos that "
             "overlap."
         )
-    rounds_found: list[int] = found["rounds"]
-    return rounds_found
+    return found["rounds"]
 
 
 def retrieve(run: Run, source: FeatureSource, neighbours: int) -> list[Pair]:
@@ -283,9 +278,8 @@ def map_photos(run: Run, attempt: Attempt) -> list[dict[str, Any]]:
     workspace, photos, options, on_progress = run
     count = len(photos)
     record, heartbeat = workspace.records / MODELS, workspace.folder / ".registered"
-    found = (
-        read_record(record, {"attempt": str, "models": [{"photos": [str], "facts": dict}]}) if record.exists() else {}
-    )
+    shape = {"attempt": str, "models": [{"photos": [str], "facts": dict}]}
+    found = read_record(record, shape) if record.exists() else {}
     if found.get("attempt") != attempt.what or (found["models"] and not workspace.sparse.is_dir()):
 
         def watch() -> None:
@@ -313,8 +307,7 @@ def map_photos(run: Run, attempt: Attempt) -> list[dict[str, Any]]:
         found = {"attempt": attempt.what, "models": models}
         write_json(record, found)
     on_progress("mapping", count, count)
-    models_found: list[dict[str, Any]] = found["models"]
-    return models_found
+    return found["models"]
 
 
 def summarise(workspace: Workspace, photos: Photos, source: FeatureSource, found: SparseModels) -> dict[str, Any]:

@@ -10,6 +10,7 @@ of `relative_pose`, so that a window on a plane is an affine window of the sourc
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -36,11 +37,7 @@ class DenseOptions:
     noise: float = 0.6  # standard deviation in gray levels of 255: without it, noise on a flat wall correlates
     colour_sigma: float = 0.25  # of gray 0..1; pixels unlike the centre likely belong to another surface
     coarsest: int = 200  # longest side at which the whole depth range is swept
-    rounds: tuple[int, ...] = (
-        4,
-        2,
-        1,
-    )  # of refinement, coarsest level first; the last one for all finer levels
+    rounds: tuple[int, ...] = (4, 2, 1)  # of refinement, coarsest level first; the last one for all finer levels
     smallest_correlation: float = 0.5  # below it a depth is unknown
     smallest_lead: float = -0.1  # of the correlation over that of the best other depth in the sweep
     neighbours: int = 8  # photos that may confirm a depth
@@ -79,15 +76,9 @@ class Matcher:
         self.device = reference.gray.device
         self.options = options
         self.chunk = CHUNK.get(self.device.type, CHUNK["cpu"])
-        self.reference = reference
-        self.sources = sources
-        self.poses = [
-            tuple(
-                torch.as_tensor(part, dtype=torch.float32, device=self.device)
-                for part in relative_pose(reference.view, one.view)
-            )
-            for one in sources
-        ]
+        self.reference, self.sources = reference, sources
+        as_tensor = partial(torch.as_tensor, dtype=torch.float32, device=self.device)
+        self.poses = [tuple(map(as_tensor, relative_pose(reference.view, one.view))) for one in sources]
         reach = (options.window - 1) // 2 * options.spacing
         steps = torch.arange(-reach, reach + 1, options.spacing, device=self.device, dtype=torch.float32)
         down, across = torch.meshgrid(steps, steps, indexing="ij")
@@ -208,9 +199,8 @@ def shifted(values: Tensor, across: int, down: int) -> Tensor:
     height, width = values.shape[-2:]
     reach = max(abs(across), abs(down))
     padded = functional.pad(values.reshape(1, -1, height, width), (reach,) * 4, mode="replicate")
-    return padded[0, :, reach + down : reach + down + height, reach + across : reach + across + width].reshape(
-        values.shape
-    )
+    moved = padded[0, :, reach + down : reach + down + height, reach + across : reach + across + width]
+    return moved.reshape(values.shape)
 
 
 def best_neighbours(surface: Surface, direction: tuple[int, int], distances: tuple[int, ...]) -> Tensor:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from sdgmnet.options import pick
 from sdgmnet.report import OnProgress, no_progress
 from sdgmnet.sfm import colmap_steps
 from sdgmnet.sfm.feature_sources import ColmapSift, ReconstructOptions
@@ -56,22 +57,17 @@ def reconstruct_undistorted(
         Photos(folder, tuple(names), max_size=options.size),
         ColmapSift({"descriptor": "COLMAP's SIFT", "features": options.features}, options.features),
         PairSelection("shared points", options.neighbours, options.all_pairs),
-        ReconstructOptions(
-            cameras=options.cameras, smallest=options.smallest_model, seed=options.seed, threads=options.threads
-        ),
+        pick(ReconstructOptions, options, smallest=options.smallest_model),
         on_progress,
     )
     photos = found.imported["photos"]
     models = [workspace.folder / "models" / str(number) for number in range(len(found.models))]
-    reasons = [implausibilities(read_facts(figures["facts"])) for figures in found.models]
-    implausible = {
-        model.name: f"the model is implausible: {'; '.join(why)}."
-        for model, why in zip(models, reasons, strict=True)
-        if why
-    }
-    for number, model in enumerate(models):
+    implausible = {}
+    for number, (model, figures) in enumerate(zip(models, found.models, strict=True)):
         on_progress("undistorting", number, len(models))
-        if model.name not in implausible:
+        if why := implausibilities(read_facts(figures["facts"])):
+            implausible[model.name] = f"the model is implausible: {'; '.join(why)}."
+        else:
             undistort(workspace, number, model, options.size, tracks=True)
     first, *later = found.rounds
     pairs = f"{first} neighbours in order, {' + '.join(map(str, later)) or '0'} by shared points"

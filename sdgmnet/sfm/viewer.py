@@ -124,26 +124,22 @@ def render_cloud(
 
 
 def save_cloud_image(cloud: Cloud, view: View, path: Path | str, point_size: float | None = None) -> None:
-    _, encoded = cv2.imencode(
-        ".png", render_cloud(cloud, view, point_size)[..., ::-1], [cv2.IMWRITE_PNG_COMPRESSION, 9]
-    )
+    image = render_cloud(cloud, view, point_size)[..., ::-1]
+    _, encoded = cv2.imencode(".png", image, [cv2.IMWRITE_PNG_COMPRESSION, 9])
     with new_file(path) as part:
         part.write_bytes(encoded.tobytes())
 
 
 def draw_overview(cloud: Cloud, views: Sequence[View], path: Path | str, title: str) -> None:
     """A PNG of two views side by side."""
-    figure = Figure(figsize=(2 * WIDTH / DPI, (HEIGHT + MARGIN) / DPI), dpi=DPI)
+    height = HEIGHT + MARGIN
+    figure = Figure(figsize=(2 * WIDTH / DPI, height / DPI), dpi=DPI)
     for number, (name, azimuth, elevation) in enumerate(SIDES):
-        axis = figure.add_axes((number / 2, 0, 0.5, HEIGHT / (HEIGHT + MARGIN)))
+        axis = figure.add_axes((number / 2, 0, 0.5, HEIGHT / height))
         axis.imshow(draw_side(cloud, views, azimuth, elevation), interpolation="nearest", aspect="auto")
         axis.axis("off")
-        figure.text(
-            number / 2 + 0.25, 1 - 0.78 * MARGIN / (HEIGHT + MARGIN), name, ha="center", va="center", fontsize=7
-        )
-    figure.text(
-        0.5, 1 - 0.33 * MARGIN / (HEIGHT + MARGIN), title, ha="center", va="center", fontsize=9, parse_math=False
-    )
+        figure.text(number / 2 + 0.25, 1 - 0.78 * MARGIN / height, name, ha="center", va="center", fontsize=7)
+    figure.text(0.5, 1 - 0.33 * MARGIN / height, title, ha="center", va="center", fontsize=9, parse_math=False)
     with new_file(path) as part:
         figure.savefig(part, format="png", dpi=DPI, facecolor="white")
 
@@ -266,7 +262,8 @@ def draw_models(workspace: Workspace, summary: dict[str, Any], name: str) -> Non
         what = name if count == 1 else f"{name}, model {number + 1} of {count}"
         title = (
             f"{'IMPLAUSIBLE MODEL, ' if model['implausible'] else ''}{what}: {model['registered']} of {summary['photos']} "
-            f"photos, {model['points']} points, tracks of {model['track_length']:.2f}, {model['reprojection_error']:.2f} px"
+            f"photos, {model['points']} points, track length {model['track_length']:.2f}, reprojection error "
+            f"{model['reprojection_error']:.2f} px"
         )
         models.append(ShownModel(*read_sparse(workspace.sparse / str(number)), title, model["implausible"]))
     largest = models[0]

@@ -83,7 +83,8 @@ class TrainConfig:
     """Dropout rate before the last convolution."""
     augmentation: Augmentation = "paper"
     """paper: rotation, crop, quarter turns, flips. strong: larger, and blur, noise, JPEG. detector: rotation and scale, as
-    keypoints of one point differ. METHOD: quarter turns, flips."""
+    keypoints of one point differ. turned: as detector, with larger changes of scale, and 15 % of the patches rotated by any
+    angle. hardnet, hynet, cdfdesc: quarter turns and flips."""
     balance: Balance = "points"
     """What is sampled equally often: points, or scenes, however many points they have."""
     views: float = 0.5
@@ -267,18 +268,8 @@ NOT_NEGATIVE: Rule = (lambda value: value >= 0, "must not be negative")
 SHARE: Rule = (lambda value: 0 <= value <= 1, "must lie in [0, 1]")
 BELOW_ONE: Rule = (lambda value: 0 <= value < 1, "must lie in [0, 1)")
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(
-        (
-            "iterations",
-            "threads",
-            "chunk_size",
-            "evaluations",
-            "evaluation_pairs",
-            "checkpoint_every",
-            "scenes_per_batch",
-        ),
-        COUNT,
-    ),
+    **dict.fromkeys(("iterations", "threads", "chunk_size", "evaluations", "evaluation_pairs"), COUNT),
+    **dict.fromkeys(("checkpoint_every", "scenes_per_batch"), COUNT),
     "batch_size": (lambda value: value >= 2, "must be at least 2, so that each pair has a negative"),
     "seed": (lambda value: 0 <= value < 2**63, "must be in [0, 2^63)"),
     "learning_rate": POSITIVE,

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from rich.console import Console
 
 from sdgmnet.data.patchset import PatchSet, scene_of, some_pairs
 from sdgmnet.data.sources import Sources, open_sources
+from sdgmnet.data.window import at_window
 from sdgmnet.distributed import RankLost, SilentExit, World, open_world, was_restarted
 from sdgmnet.encoders import save_encoder
+from sdgmnet.engine import describe_patches
 from sdgmnet.errors import InputError, Interrupted, TrainingStopped
 from sdgmnet.registry import own_file
 from sdgmnet.report import progress_bars
@@ -32,18 +35,18 @@ from sdgmnet.training.run import (
     Run,
     choose_device,
     evaluate,
+    inference_engine,
     iterate_once,
     report_of,
     resolve_hardware,
     running_of,
     start,
 )
+from sdgmnet.training.triplets import TRIPLETS, hardest_triplets, save_triplets
 from sdgmnet.version import __version__
 
 SECONDS_BETWEEN_CHECKPOINTS = 180
 SECONDS_BETWEEN_SIGNALS = 5  # a scheduler and torchrun both signal the ranks: within this time it counts as one signal
-
-Show = Callable[[Console, TrainConfig, Path, int], Display]
 
 
 def train(
@@ -53,7 +56,6 @@ def train(
     resume: bool = False,
     sources: Sources | None = None,
     console: Console | None = None,
-    show: Show = Display,
 ) -> dict[str, Any]:
     """Train, or continue with `resume`, and return the final figures, which are also in OUT/results.json.
 
@@ -71,7 +73,8 @@ def train(
         if not resume:  # nothing is written before the input is known to be valid
             world.on_rank_zero(held.enter_context, only_worker(out))
         log = restore(run, sources, out, console) if resume else begin(run, sources, out)
-        display = held.enter_context(show(console, config if world.is_rank_zero else _quiet(config), out, run.step))
+        shown = config if world.is_rank_zero else replace(config, tensorboard=False, wandb=False)
+        display = held.enter_context(Display(console, shown, out, run.step))
         stopping = held.enter_context(stop_signals(SECONDS_BETWEEN_SIGNALS if world.size > 1 else 0))
         display.introduce(sources, run.sampler.window, device, run.sampler.plan(config.batch_size).left_out, world.size)
         with explain_failures(run, out):
@@ -214,10 +217,6 @@ def require_saved_config(given: TrainConfig, out: Path, console: Console, ranks:
         console.print(f"{option_of(name)}: saved {before}, given {after}")
 
 
-def _quiet(config: TrainConfig) -> TrainConfig:
-    return replace(config, tensorboard=False, wandb=False)
-
-
 # Of restore
 
 
@@ -259,7 +258,17 @@ def evaluate_and_keep_best(
         run.best = {"step": run.step, **scores}
         if run.world.is_rank_zero:
             save_encoder(run.encoder, out / "best.safetensors", card(run, run.best))
+    if run.world.is_rank_zero:
+        keep_hardest(run, tests[0], out / TRIPLETS)
     return scores
+
+
+def keep_hardest(run: Run, patchset: PatchSet, path: Path) -> None:
+    """The hardest triplets of a held-out set, to look at while the run goes on."""
+    window = run.encoder.window
+    describe = at_window(partial(describe_patches, run.encoder, engine=inference_engine(run)), patchset, window)
+    if triplets := hardest_triplets(describe, patchset, run.config.loss_setting("min_negative_angle")):
+        save_triplets(patchset, triplets, window, run.step, path)
 
 
 def add_to_epoch(run: Run, value: float) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sdgmnet.errors import InputError
-from sdgmnet.storage import parse_json, read_text
+from sdgmnet.storage import has_shape, parse_json, read_text
 
 
 class RunLog:
@@ -50,6 +50,16 @@ def read_log(path: Path | str, kind: str) -> list[dict[str, Any]]:
         lines = [parse_json(line) for line in text.splitlines()]
     except ValueError as error:
         raise InputError(f"{path} is not the log of a run ({error}): give the log.jsonl of a run.") from error
-    if not all(isinstance(line, dict) and {"kind", "step"} <= set(line) for line in lines):
-        raise InputError(f"{path} is not the log of a run: each line must be an object with kind and step.")
+    if not all(map(is_line, lines)):
+        raise InputError(f"{path} is not the log of a run: a line is not an epoch or evaluation of sdgmnet train.")
     return [line for line in lines if line["kind"] == kind]
+
+
+def is_line(content: Any) -> bool:
+    """Whether parsed JSON has what every line of a log has, and in an evaluation the scores of all sets and their mean."""
+    if not has_shape(content, {"kind": str, "step": int}):
+        return False
+    if content["kind"] != "evaluation":
+        return True
+    scores = content.get("fpr95")
+    return has_shape(scores, {"mean": int | float}) and all(isinstance(one, int | float) for one in scores.values())

@@ -18,6 +18,7 @@ whatever else the loss depends on. Features before normalisation and maps are gi
 
 import math
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,13 +38,6 @@ ROW = 2  # the triplet that is measured
 WARM_UP_BATCHES = 50  # for losses with buffers that are unknown here
 
 Track = Callable[[Iterable[Any]], Iterable[Any]]
-
-
-class Constants(NamedTuple):
-    """Given to losses that need more than descriptors; without influence on the derivative."""
-
-    raw: Tensor
-    maps: tuple[Tensor, ...]
 
 
 class Measured(NamedTuple):
@@ -95,9 +89,9 @@ def gradient_of(loss: nn.Module, points: Tensor) -> Tensor:
 
 def call(loss: nn.Module, anchor: Tensor, positive: Tensor) -> Tensor:
     more: dict[str, Any] = {}
-    if getattr(loss, "needs", None):
-        sides = (Constants(one.detach(), (one.detach()[:, :, None, None],) * 2) for one in (anchor, positive))
-        more = dict(zip(("anchor_encoded", "positive_encoded"), sides, strict=True))
+    if getattr(loss, "needs", None):  # constants, without influence on the derivative
+        for name, one in (("anchor_encoded", anchor.detach()), ("positive_encoded", positive.detach())):
+            more[name] = SimpleNamespace(raw=one, maps=(one[:, :, None, None],) * 2)
     return call_loss(loss, anchor, positive, progress=1.0, **more)
 
 
@@ -161,9 +155,9 @@ def chord(theta: Tensor) -> Tensor:
     return distance(torch.tensor([[1.0, 0.0]], dtype=theta.dtype).expand_as(right), right, 2e-6)
 
 
-def warm_up(loss: nn.Module, angles: Angles, rows: int, seed: int = 0) -> None:
+def warm_up(loss: nn.Module, angles: Angles, rows: int) -> None:
     """Batches of triplets drawn from the angles: a walk of growing θ⁻, in which only the negative of row 0 is another row's."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     loss.train()
     for _ in range(WARM_UP_BATCHES):
         chosen = random.choice(len(angles.theta_pos), rows)

@@ -12,6 +12,8 @@ from sdgmnet.errors import InputError, suggestion
 from sdgmnet.training.config import TrainConfig
 
 Preset = Literal["native", "sdgm"]
+ANGLE, COSINE, L2 = (f"self_weight={kind}" for kind in ("angle", "cosine", "l2"))  # of the ablation
+NO_POWER = "power_adjustment=false"
 
 
 class Recipe(NamedTuple):
@@ -131,22 +133,14 @@ RECIPES = {
     ),
     "sdgmnet": Recipe("same as paper", {}, {}),
     # The ablation of Section V-C: self weight, with and without power adjustment
-    "theta+pa": Recipe(
-        "ablation: self weight of the angle, with power adjustment", {"loss_options": ("self_weight=angle",)}
-    ),
-    "theta-pa": Recipe(
-        "the same without power adjustment", {"loss_options": ("self_weight=angle", "power_adjustment=false")}
-    ),
-    "s+pa": Recipe("ablation: self weight of the inner product", {"loss_options": ("self_weight=cosine",)}),
-    "s-pa": Recipe(
-        "the same without power adjustment", {"loss_options": ("self_weight=cosine", "power_adjustment=false")}
-    ),
-    "l2+pa": Recipe("ablation: self weight of the L2 distance", {"loss_options": ("self_weight=l2",)}),
-    "l2-pa": Recipe(
-        "the same without power adjustment", {"loss_options": ("self_weight=l2", "power_adjustment=false")}
-    ),
+    "theta+pa": Recipe("ablation: self weight of the angle, with power adjustment", {"loss_options": (ANGLE,)}),
+    "theta-pa": Recipe("the same without power adjustment", {"loss_options": (ANGLE, NO_POWER)}),
+    "s+pa": Recipe("ablation: self weight of the inner product", {"loss_options": (COSINE,)}),
+    "s-pa": Recipe("the same without power adjustment", {"loss_options": (COSINE, NO_POWER)}),
+    "l2+pa": Recipe("ablation: self weight of the L2 distance", {"loss_options": (L2,)}),
+    "l2-pa": Recipe("the same without power adjustment", {"loss_options": (L2, NO_POWER)}),
     "af+pa": Recipe("ablation: auto-focus, same as paper", {}),
-    "af-pa": Recipe("the same without power adjustment", {"loss_options": ("power_adjustment=false",)}),
+    "af-pa": Recipe("the same without power adjustment", {"loss_options": (NO_POWER,)}),
 }
 
 

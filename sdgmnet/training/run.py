@@ -275,8 +275,7 @@ def iterate_once(run: Run) -> float:
 def evaluate(run: Run, tests: Sequence[PatchSet]) -> dict[str, float]:
     """FPR@95 of the current encoder on each held-out set, and their mean. Each rank describes a part of the patches."""
     scores, world = {}, run.world
-    # auto: L2Net with synchronised BatchNorm has no native engine
-    engine: Engine = "eager" if run.config.engine == "eager" else "auto"
+    engine = inference_engine(run)
 
     def describe(patches: np.ndarray) -> np.ndarray:
         mine = share_of(len(patches), world.rank, world.size, INFERENCE.native)
@@ -289,6 +288,11 @@ def evaluate(run: Run, tests: Sequence[PatchSet]) -> dict[str, float]:
             raise Diverged(f"the descriptors of {patchset.name} are not finite")
         scores[patchset.name] = fpr_at_recall(distances, labels)
     return {**scores, "mean": float(np.mean(list(scores.values())))}
+
+
+def inference_engine(run: Run) -> Engine:
+    """The engine that evaluations use. auto: L2Net with synchronised BatchNorm has no native engine."""
+    return "eager" if run.config.engine == "eager" else "auto"
 
 
 def report_of(loss: nn.Module) -> dict[str, float]:

@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from sdgmnet.app import matching, reconstructing, uploads, watching
+from sdgmnet.app.html import png
 from sdgmnet.app.jobs import Jobs
 from sdgmnet.app.understanding import (
     PRESETS,
     Modulation,
     measured_gradients,
     panels,
-    png,
     powers,
     sdgm_gradients,
     summary,
@@ -34,7 +34,7 @@ from sdgmnet.loss.weights import SELF_WEIGHTS
 from sdgmnet.registry import LOSSES
 from sdgmnet.sfm.process import StepFailed
 from sdgmnet.sfm.summary import Table
-from tests.app.samples import write_log
+from tests.app.samples import write_log, write_triplets
 
 PATHS = tuple(image_path(f"motorcycle_{side}.png") for side in ("left", "right"))
 OPTIONS = matching.MatchOptions(("sift", "sdgmnet"), keypoints=400, verify="fundamental")
@@ -76,6 +76,10 @@ def test_a_click_finds_the_keypoint_its_match_and_runners_up(comparison: matchin
     assert found.side == side and np.array_equal(xy[found.keypoint], xy[pair[side]])
     degrees = [one.angle for one in found.neighbours]
     assert len(degrees) == matching.NEIGHBOURS and degrees == sorted(degrees)
+    blank = np.zeros((drawn.height + TITLE, drawn.width, 3), np.uint8)
+    marked = matching.mark_neighbourhood(blank, comparison, result, found)
+    ring = marked[round(float(y)), round(float(x)) - matching.LARGE]
+    assert ring.min() > 200 and not blank.any()  # about the keypoint, in a copy
     shown = matching.neighbourhood_html(found, result, verified=True)
     assert shown.count("<img") == 1 + matching.NEIGHBOURS
     if found.match is not None:
@@ -252,7 +256,15 @@ def test_powers_are_near_those_of_the_authors_logs(preset: str) -> None:
     assert found.negative == pytest.approx(logged.power_neg, rel=0.12)
     assert found.positive / found.negative == pytest.approx(logged.power_pos / logged.power_neg, abs=0.02)
     assert found.active_share == pytest.approx(1 - modulation.margin, abs=0.01)
+    assert not modulation.contradictions
     assert str(logged.power_pos) in summary(modulation, preset)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"rel_std": 0.02, "neg_std": 0.02}, {"pos_mean": 1.5}, {"rel_std": 0.6, "pos_std": 0.1}], ids=str
+)
+def test_statistics_that_no_angles_have_are_reported(changed: dict[str, float]) -> None:
+    assert "No angles have these statistics" in summary(Modulation(**changed), None)  # type: ignore[arg-type]
 
 
 def test_powers_of_the_step_weight() -> None:
@@ -290,8 +302,16 @@ def test_a_run_is_listed_drawn_and_summed_up(tmp_path: Path) -> None:
     write_log(tmp_path / "more" / "two")
     assert set(watching.find_runs(tmp_path)) == {"one", "more/two"}
     log = watching.run_log(tmp_path, "more/two")
-    assert "| FPR@95 of church (%) | 0.50 |" in watching.run_summary(log)
-    assert watching.draw_run(log).ndim == 3
+    summary = watching.run_summary(log)
+    assert "| FPR@95 of church (%) | 0.50 |" in summary and "| P⁺ | 320 | 320 |" in summary
+    assert watching.run_progress(log).startswith("Iteration 20. FPR@95 at iteration 20: 0.50 %")
+    log.with_name("config.json").write_text('{"iterations": 40}')
+    assert watching.run_progress(log).startswith("Iteration 20 of 40.")
+    assert list(watching.run_curves(log)) == ["FPR@95 on held-out pairs", "angles", "powers"]
+    assert watching.hardest_html(log) == ""
+    write_triplets(log.parent, step=10)
+    shown = watching.hardest_html(log)
+    assert "iteration 10" in shown and shown.count("<img") == 2 * 3 and "θ⁺ = 1.20" in shown
     for name, message in (("../one", "not a run"), (None, "no run yet")):
         with pytest.raises(InputError, match=message):
             watching.run_log(tmp_path, name)

@@ -20,7 +20,7 @@ import pytest
 
 from sdgmnet.data.synthetic.demo import image_path
 from sdgmnet.errors import InputError, Interrupted
-from tests.app.samples import write_log
+from tests.app.samples import write_log, write_triplets
 from tests.sfm.planes import write_photos
 
 reason = "the app's page needs gradio: make test-app"
@@ -44,16 +44,27 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def url(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = tmp_path_factory.mktemp("runs")
     write_log(runs / "one")
+    return runs
+
+
+@pytest.fixture(scope="module")
+def app(folder: Path, runs: Path) -> Iterator[Any]:
     patch = pytest.MonkeyPatch()
     patch.setenv("GRADIO_TEMP_DIR", str(folder))
-    app, found = page.build(page.Setting(folder, runs)), []
-    page.launch(app, "127.0.0.1", None, on_ready=found.append)
-    yield found[0]
-    app.close(verbose=False)
+    built = page.build(page.Setting(folder, runs))
+    yield built
+    built.close(verbose=False)
     patch.undo()
+
+
+@pytest.fixture(scope="module")
+def url(app: Any) -> str:
+    found: list[str] = []
+    page.launch(app, "127.0.0.1", None, on_ready=found.append)
+    return found[0]
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +99,20 @@ def test_wrong_input_is_reported_and_the_app_goes_on(api: Any, tmp_path: Path) -
     assert match(api, LEFT, RIGHT)[0] == ""
 
 
+def test_the_memory_of_large_uploads_returns(api: Any, tmp_path: Path) -> None:
+    large = tmp_path / "large.png"
+    cv2.imwrite(str(large), np.random.default_rng(0).integers(0, 256, (5000, 8000), np.uint8) // 32 * 32)
+    assert "40.0 megapixels" in match(api, str(large), RIGHT)[0]
+    before = resident_megabytes()
+    for _ in range(3):
+        assert "40.0 megapixels" in match(api, LEFT, str(large))[0]
+    assert resident_megabytes() < before + 100
+
+
 def test_a_run_and_the_statistics(api: Any) -> None:
-    problem, curves, text = api.predict("one", api_name="/train")
-    assert problem == "" and Path(curves).stat().st_size > 1000 and "Iteration 20" in text
+    problem, text, curves, hardest, table = api.predict("one", api_name="/train")
+    assert problem == "" and curves.count("<img") == 3 and hardest == "" and "Iteration 20" in text
+    assert "| P⁺ | 320 | 320 |" in table
     problem, text, _ = api.predict(api_name="/understand")
     assert problem == "" and "279.16" in text
 
@@ -179,7 +201,7 @@ def test_photos_that_cannot_be_used(api: Any, photos: list[str], tmp_path: Path)
         ([*photos[:2], str(text)], "text.jpg"),
     ):
         problem, *others = reconstruct(api, sent).result(timeout=120)
-        assert message in problem and not any(others)
+        assert message in problem and all(one is None or not one.get("visible", True) for one in others)
         assert "/" not in problem  # no path of the server
 
 
@@ -278,7 +300,7 @@ def screenshot(browser: Any, folder: Path, name: str, width: int) -> Path:
     return path
 
 
-def test_match_and_understand_in_chromium(browser: Any, url: str, tmp_path: Path) -> None:
+def test_match_and_understand_in_chromium(browser: Any, app: Any, url: str, tmp_path: Path) -> None:
     browser.get(url)
     wait(browser, "document.querySelectorAll('input[type=file]').length >= 2")
     for number, path in enumerate((LEFT, RIGHT)):
@@ -290,8 +312,13 @@ def test_match_and_understand_in_chromium(browser: Any, url: str, tmp_path: Path
     wait(browser, "document.querySelector('#drawn-1 img').complete")
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", drawn)
     time.sleep(0.5)
+    before = drawn.get_attribute("src")
     drawn.click()
-    assert "°" in wait(browser, "document.querySelector('#neighbours .patches')?.innerText")
+    assert "°" in wait(browser, "document.querySelector('#neighbours-1 .patches')?.innerText")
+    wait(
+        browser, f"document.querySelector('#drawn-1 img').src != {before!r}"
+    )  # with the keypoint and its neighbours marked
+    assert held_results(app)
     for width in (1280, 390):
         screenshot(browser, tmp_path, "match", width)
 
@@ -301,15 +328,110 @@ def test_match_and_understand_in_chromium(browser: Any, url: str, tmp_path: Path
     slider = browser.find_element("css selector", "#slider-margin input[type=range]")
     slider.send_keys("\ue014" * 5)  # right arrow: the page can be used from the keyboard
     assert wait(browser, f"document.querySelector('#powers p')?.innerText != {before!r}")
+    chosen = "document.querySelector('#preset input').value"
+    assert browser.execute_script(f"return {chosen}") != ""
+    browser.find_element("css selector", "#slider-pos_mean input[type=range]").send_keys("\ue014" * 5)
+    wait(browser, f"{chosen} == ''")  # the statistics are no preset any more
+    number = browser.find_element("css selector", "#slider-margin input[type=number]")
+    number.send_keys("\ue009a\ue0005")  # Ctrl+A, released
+    assert wait(browser, "[...document.querySelectorAll('.problem')].some(one => one.innerText.includes('margin'))")
     for width in (1280, 390):
         screenshot(browser, tmp_path, "understand", width)
+    assert errors(browser) == [] and outside_requests(browser) == []
 
+
+def held_results(app: Any) -> int:
+    """Results of the tab Match that wait for a click, in the sessions of browsers and of API clients."""
+    states = [state for session in app.state_holder.session_data.values() for state in session.state_data.values()]
+    return sum(isinstance(state, match_tab.Shown) for state in states)
+
+
+def errors(browser: Any) -> list[str]:
+    """In the console."""
+    return [one["message"] for one in browser.get_log("browser") if one["level"] == "SEVERE"]
+
+
+def test_a_closed_tab_gives_the_memory_of_its_match_back(browser: Any, app: Any, url: str) -> None:
+    browser.get(url)
+    examples = wait(browser, "document.querySelectorAll('#examples button').length == 3")
+    assert examples
+    before = held_results(app)
+    browser.execute_script("document.querySelectorAll('#examples button')[2].click()")
+    wait(browser, "document.querySelectorAll('#image-0 img, #image-1 img').length == 2")
+    browser.execute_script("document.querySelector('#match-button').click()")
+    wait(browser, "document.querySelector('#match-table table')")
+    wait_for(lambda: held_results(app) == before + 1)
+    browser.get("about:blank")
+    wait_for(lambda: held_results(app) == before)
+
+
+def test_wrong_images_in_chromium(browser: Any, url: str, tmp_path: Path) -> None:
+    text, large = tmp_path / "text.jpg", tmp_path / "large.png"
+    text.write_text("not an image")
+    cv2.imwrite(str(large), np.zeros((5000, 8000), np.uint8))
+    browser.get(url)
+    browser.get_log("browser")
+    wait(browser, "document.querySelectorAll('input[type=file]').length >= 2")
+    browser.execute_script("document.querySelector('#match-button').click()")
+    wait(browser, "document.querySelector('#match-problem')?.innerText.includes('first image is missing')")
+    for path, message in ((text, "text.jpg"), (large, "40.0 megapixels")):
+        browser.find_element("css selector", "#image-0 input[type=file]").send_keys(str(path))
+        wait(browser, f"document.querySelector('#image-0 img')?.src.includes('{path.name}')")
+        browser.execute_script("document.querySelector('#match-button').click()")
+        wait(browser, f"document.querySelector('#match-problem')?.innerText.includes('{message}')")
+        browser.execute_script("document.querySelector('#image-0 button[aria-label=\"Remove Image\"]').click()")
+        wait(browser, "document.querySelector('#image-0 input[type=file]')")
+    assert errors(browser) == []
+
+
+def test_a_run_under_way_in_chromium(browser: Any, url: str, runs: Path, tmp_path: Path) -> None:
+    browser.get(url)
+    browser.get_log("browser")
     open_tab(browser, "Train")
-    wait(browser, "document.querySelector('#run-summary')?.innerText.includes('Iteration 20')")
-    screenshot(browser, tmp_path, "train", 1280)
-    severe = [one for one in browser.get_log("browser") if one["level"] == "SEVERE"]
-    assert not severe
-    assert outside_requests(browser) == []
+    wait(browser, "document.querySelector('#run-progress')?.innerText.includes('Iteration 20')")
+    assert wait(browser, "document.querySelectorAll('#curves img').length == 3")
+    assert browser.execute_script("return document.querySelectorAll('#hardest img').length") == 0
+    for step in (10, 20):  # written by a run while the page is open
+        write_triplets(runs / "one", step)
+        wait(browser, f"document.querySelector('#hardest')?.innerText.includes('iteration {step}')")
+        patches = "[...document.querySelectorAll('#hardest img')]"
+        assert wait(browser, f"{patches}.length == 6 && {patches}.every(one => one.naturalWidth == 64)")
+    for width in (1280, 390):
+        screenshot(browser, tmp_path, "train", width)
+    write_log(runs / "two")
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_script("document.querySelector('#run input').scrollIntoView({block: 'center'})")
+    browser.find_element("css selector", "#run input").click()
+    options = "[...document.querySelectorAll('ul[role=listbox] li')]"
+    wait(browser, f"{options}.some(one => one.innerText.includes('two'))")  # listed although it is newer than the page
+    browser.execute_script(
+        f"{options}.find(one => one.innerText.includes('two')).dispatchEvent(new MouseEvent('mousedown', {{bubbles: true}}))"
+    )
+    wait(browser, "document.querySelectorAll('#hardest img').length == 0")
+    assert errors(browser) == [] and outside_requests(browser) == []
+
+
+def test_a_phone_in_the_dark_and_the_keyboard(browser: Any, url: str) -> None:
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": dark})
+    try:
+        browser.get(url)
+        tabs = "[...document.querySelectorAll('button[role=tab]')].filter(one => one.offsetParent)"
+        assert wait(browser, f"{tabs}.length == 4")  # none in a menu
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+        assert wait(browser, "document.body.classList.contains('dark')")
+        outlines = []
+        for _ in range(20):
+            webdriver = pytest.importorskip("selenium.webdriver")
+            webdriver.ActionChains(browser).send_keys("\ue004").perform()  # tab
+            found = "getComputedStyle(document.activeElement)"
+            outlines.append(browser.execute_script(f"return [{found}.outlineWidth, {found}.outlineColor]"))
+        assert outlines.count(["3px", "rgb(165, 180, 252)"]) > 15
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_reconstruct_in_chromium(browser: Any, url: str, folder: Path, photos: list[str], tmp_path: Path) -> None:
@@ -326,7 +448,7 @@ def test_reconstruct_in_chromium(browser: Any, url: str, folder: Path, photos: l
     assert "6 of 6 photos" in title
     for width in (1280, 390):
         screenshot(browser, tmp_path, "reconstruct", width)
-    assert not [one for one in browser.get_log("browser") if one["level"] == "SEVERE"]
+    assert errors(browser) == []
     assert outside_requests(browser) == []
 
 
@@ -348,8 +470,10 @@ def test_cancel_in_chromium_and_a_closed_tab(browser: Any, url: str, folder: Pat
     models = len(list(folder.glob("model-*")))
     start_reconstruction(browser, url, photos)
     wait_for(lambda: list(folder.glob("job-*")))
+    assert wait(browser, "!document.querySelector('#cancel-button').disabled")
     browser.execute_script("document.querySelector('#cancel-button').click()")
     wait(browser, "document.querySelector('#reconstruct-problem')?.innerText.includes('Cancelled.')")
+    assert wait(browser, "document.querySelector('#cancel-button').disabled")
     wait_for(lambda: not list(folder.glob("job-*")))
     start_reconstruction(browser, url, photos)
     wait_for(lambda: list(folder.glob("job-*")))

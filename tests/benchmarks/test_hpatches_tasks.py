@@ -1,4 +1,7 @@
-"""HPatches' three tasks against loops written from the protocol: one distance at a time, a full sort per query and pool."""
+"""HPatches' three tasks against loops written from the protocol: one distance at a time, a full sort per query and pool.
+
+The measures themselves have their loops in `tests/test_metrics.py`.
+"""
 
 import itertools
 
@@ -9,6 +12,7 @@ from sdgmnet.benchmarks import hpatches_tasks
 from sdgmnet.benchmarks.hpatches_tasks import Descriptors, matching, retrieval, verification
 from sdgmnet.data.hpatches.files import TYPES
 from sdgmnet.data.hpatches.tasks import Retrieval, Verification
+from sdgmnet.metrics import average_precision, roc_auc
 from sdgmnet.native import nearest as native
 
 NOISES = {"easy": "e", "hard": "h", "tough": "t"}
@@ -59,33 +63,6 @@ def slow_single(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.float32(np.sqrt(sum(float(np.float32(x - y)) ** 2 for x, y in zip(a, b, strict=True)))))
 
 
-def slow_curve(
-    scores: list[float], labels: list[int], numpos: int | None = None
-) -> tuple[list[int], list[int], int, int]:
-    order = sorted(range(len(scores)), key=lambda k: -scores[k])  # Python's sort is stable
-    tp, fp = [0], [0]
-    for k in order:
-        tp.append(tp[-1] + labels[k])
-        fp.append(fp[-1] + 1 - labels[k])
-    return tp, fp, (sum(labels) if numpos is None else numpos), len(labels) - sum(labels)
-
-
-def trapezoid(y: list[float], x: list[float]) -> float:
-    return sum((x[k + 1] - x[k]) * (y[k + 1] + y[k]) / 2 for k in range(len(x) - 1))
-
-
-def slow_ap(scores: list[float], labels: list[int], numpos: int | None = None) -> float:
-    tp, fp, positives, _ = slow_curve(scores, labels, numpos)
-    recall = [t / max(positives, 1e-10) for t in tp]
-    precision = [max(t, 1e-10) / max(t + f, 1e-10) for t, f in zip(tp, fp, strict=True)]
-    return trapezoid(precision, recall)
-
-
-def slow_auc(scores: list[float], labels: list[int]) -> float:
-    tp, fp, positives, negatives = slow_curve(scores, labels)
-    return trapezoid([t / max(positives, 1e-10) for t in tp], [f / max(negatives, 1e-10) for f in fp])
-
-
 def random_pairs(seed: int, counts: list[int], pairs: int) -> Verification:
     random = np.random.default_rng(seed)
 
@@ -122,8 +99,8 @@ def test_verification(kind: str, seed: int) -> None:
         for negatives in ("intra", "inter"):
             negative = scores(getattr(task, negatives))
             fifth = positive[: int(0.2 * len(positive))]
-            ap = slow_ap(negative + fifth, [0] * len(negative) + [1] * len(fifth))
-            auc = slow_auc(negative + positive, [0] * len(negative) + [1] * len(positive))
+            ap = average_precision(np.array(negative + fifth), np.repeat([0, 1], [len(negative), len(fifth)]))
+            auc = roc_auc(np.sort(np.negative(positive)), np.negative(negative))
             assert found[noise, negatives, "ap"] == pytest.approx(ap, abs=1e-9)
             assert found[noise, negatives, "auc"] == pytest.approx(auc, abs=1e-9)
 
@@ -141,7 +118,7 @@ def test_matching(kind: str, seed: int) -> None:
             nearest = distances.index(min(distances))
             labels.append(int(nearest == k))
             scores.append(-distances[nearest])
-        assert score.ap == pytest.approx(slow_ap(scores, labels, len(labels)), abs=1e-9)
+        assert score.ap == pytest.approx(average_precision(np.array(scores), np.array(labels), len(labels)), abs=1e-9)
         assert score.success == pytest.approx(sum(labels) / len(labels), abs=1e-12)
 
 
@@ -164,8 +141,7 @@ def test_retrieval(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> Non
                 entries += [
                     slow_distance(query, table[names[s]]["ref"][p]) for s, p in task.distractors if s != sequence
                 ]
-                labels = [1] * 5 + [0] * (len(entries) - 5)
-                values.append(slow_ap([-d for d in entries[:pool]], labels[:pool]))
+                values.append(average_precision(-np.array(entries[:pool]), np.arange(len(entries[:pool])) < 5))
             assert found[noise, pool] == pytest.approx(np.mean(values), abs=1e-9)
 
 

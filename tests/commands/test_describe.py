@@ -141,22 +141,3 @@ def test_broken_images_are_reported_and_the_others_described(photos: Path, tmp_p
     remark = capsys.readouterr().err
     assert "none of the 2 files can be read" in remark and "zero.png is empty" in remark
     assert not (tmp_path / "none.h5").exists() and not parts_folder(tmp_path / "none.h5").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["{tmp}/empty"], "contains no images"),
-        (["{tmp}/nowhere"], "nowhere does not exist"),
-        (["{tmp}/photos/a.png", "{tmp}/other/a.png"], "both named a.png"),
-        (["{tmp}/photos", "--keypoints", "0"], "--keypoints"),
-        (["{tmp}/photos", "--size", "3"], "size"),
-        ([], "give images"),
-    ],
-)
-def test_bad_arguments_are_refused(words: list[str], said: str, photos: Path, tmp_path: Path, capsys: Capture) -> None:
-    (tmp_path / "empty").mkdir()
-    write_image(tmp_path / "other/a.png", noise_image(160, 120, 4))
-    assert run(*(word.replace("{tmp}", str(tmp_path)) for word in words), "-o", tmp_path / "f.h5") == 2
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / "f.h5").exists()

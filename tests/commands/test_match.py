@@ -69,11 +69,11 @@ def test_two_images_give_counts_times_and_a_drawing(turned: list[Path], tmp_path
     ],
 )
 def test_matches_are_those_of_python(turned: list[Path], words: list[str], capsys: Capture) -> None:
-    first, second = (describe(path, descriptor="rootsift") for path in turned)
+    first, second = (describe(path, descriptor="rootsift", limit=400) for path in turned)
     ratio = {"ratio": {"none": None, "0.8": 0.8}[words[-1]]} if "--ratio" in words else {}
     matcher = words[1] if "--matcher" in words else "nearest"
     wanted = match(first, second, mutual="--no-mutual" not in words, matcher=matcher, **ratio)
-    assert run("match", *turned, *words, *ROOTSIFT, "--json") == 0
+    assert run("match", *turned, *words, *ROOTSIFT, "--keypoints", "400", "--json") == 0  # AdaLAM of all takes 5 GB
     result = json.loads(capsys.readouterr().out)
     assert result["counts"]["matches"] == len(wanted.pairs)
     assert result["counts"]["inliers"] is None and "verifying" not in result["seconds"]
@@ -145,7 +145,7 @@ def test_a_list_of_pairs(folder: Path, tmp_path: Path, capsys: Capture) -> None:
         assert said in capsys.readouterr().err
 
 
-def test_pairs_by_retrieval_and_in_sequence(folder: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_pairs_by_retrieval_and_in_sequence(folder: Path, tmp_path: Path) -> None:
     """With a stranger, an image without keypoints, a copy, and one that cannot be read."""
     pytest.importorskip("faiss")
     write_image(folder / "z/flat.png", np.full((60, 60), 9, np.uint8))
@@ -162,9 +162,6 @@ def test_pairs_by_retrieval_and_in_sequence(folder: Path, tmp_path: Path, capsys
     assert ("sub/0.png", "sub/1.png") in {
         tuple(line.split()) for line in (tmp_path / "s_pairs.txt").read_text().splitlines()
     }
-    capsys.readouterr()
-    assert run(*words, tmp_path / "t.h5", "--pairs", "retrival") == 2
-    assert "give exhaustive, sequential, retrieval" in capsys.readouterr().err
 
 
 def is_upright(features: Path) -> bool:
@@ -183,8 +180,6 @@ def test_upright_by_measurement(folder: Path, tmp_path: Path, capsys: Capture) -
     capsys.readouterr()
     assert run(*words, tmp_path / "a/matches.h5", "--overwrite") == 0  # the features that are there are followed
     assert "pairs have" not in capsys.readouterr().err
-    assert run(*words, tmp_path / "c.h5", "--upright") == 2
-    assert "exclude each other" in capsys.readouterr().err
 
 
 def test_existing_features_are_taken_as_they_are(folder: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -258,27 +253,3 @@ def test_outdated_matches_are_refused_and_features_never_replaced(
     assert run("match", folder, "-o", features, "--features", tmp_path / "g.h5", *ROOTSIFT, "--overwrite") == 2
     assert "features.h5 holds features" in capsys.readouterr().err
     assert len(names_in(features)) == 4
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("{tmp}/a.png", "not 1 file."),
-        ("{tmp}/a.png {tmp}/a.png {tmp}/a.png {tmp}", "not 3 files and 1 folder."),
-        ("{tmp}/a.png {tmp}/none.png", "none.png does not exist"),
-        ("{tmp}/a.png {tmp}/b.png -o {tmp}/m.txt", ".png"),
-        ("{tmp}/a.png {tmp}/text.jpg", "text.jpg is not a supported image"),
-        ("{tmp}/a.png {tmp}/b.png --ratio 2", "ratio"),
-        ("{tmp}/a.png {tmp}/b.png --tolerance 0 --verify homography", "--tolerance must be"),
-        ("{tmp}/a.png {tmp}/b.png --tolerance 2", "--tolerance needs --verify"),
-        ("{tmp}/a.png {tmp}/b.png --size 0", "size"),
-        ("{tmp}/a.png {tmp}/b.png --pairs {tmp}/p.txt", "--pairs"),
-        ("{tmp} -o {tmp}/m.h5 --json", "--json"),
-        ("{tmp} -o {tmp}/m.png", "-o matches.h5"),
-        ("{tmp} -o {tmp}/m.h5 --features {tmp}/m.h5", "m.h5 cannot hold both"),
-    ],
-)
-def test_bad_arguments_are_refused(turned: list[Path], words: str, said: str, tmp_path: Path, capsys: Capture) -> None:
-    (tmp_path / "text.jpg").write_text("text")
-    assert run("match", *(word.replace("{tmp}", str(tmp_path)) for word in words.split()), *ROOTSIFT) == 2
-    assert said in capsys.readouterr().err

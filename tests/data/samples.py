@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from sdgmnet.data.patchset import PatchSet
+from sdgmnet.data.sequences import ImageSequence, read_sequence, sequence_folders
 from sdgmnet.features.keypoints import Keypoints
 
 
@@ -38,3 +39,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def names(folder: Path) -> list[str]:
     """All files and folders below a folder."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def read_sequences(root: Path) -> list[ImageSequence]:
+    return [read_sequence(folder) for folder in sequence_folders(root)]

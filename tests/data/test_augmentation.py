@@ -10,8 +10,7 @@ import torch
 from PIL import Image
 
 from sdgmnet.data.augmentation import (
-    DETECTOR_OCTAVES,
-    DETECTOR_TURN,
+    MISFITS,
     PAPER,
     STRONG,
     Augmentation,
@@ -40,12 +39,17 @@ def geometry_of(turns: list[float], crops: list[tuple[float, ...]]) -> Geometry:
     return Geometry(np.array(turns), np.array(crops))
 
 
-def test_misfit_of_a_detector_fills_its_ranges() -> None:
+@pytest.mark.parametrize("kind", ["detector", "turned"])
+def test_misfit_of_a_detector_fills_its_ranges(kind: Augmentation) -> None:
     """Rotation and scale of each patch about its centre; a crop of part of a patch may reach to its border and no further."""
-    drawn = draw_misfit(np.random.default_rng(0), 20000)
-    assert 0.998 * DETECTOR_TURN < np.abs(drawn.turn).max() <= DETECTOR_TURN and abs(drawn.turn.mean()) < 0.02
+    misfit = MISFITS[kind]
+    drawn = draw_misfit(np.random.default_rng(0), 20000, misfit)
+    large = np.abs(drawn.turn) > misfit.turn
+    assert large.mean() == pytest.approx(misfit.any_turn * (1 - misfit.turn / math.pi), abs=0.01)
+    assert np.abs(drawn.turn).max() <= math.pi and abs(drawn.turn.mean()) < 0.03
+    assert np.abs(drawn.turn[~large]).max() > 0.998 * misfit.turn
     octaves = np.log2(drawn.crop[:, 2] / 64)
-    assert 0.998 * DETECTOR_OCTAVES < np.abs(octaves).max() <= DETECTOR_OCTAVES and abs(octaves.mean()) < 0.01
+    assert 0.998 * misfit.octaves < np.abs(octaves).max() <= misfit.octaves and abs(octaves.mean()) < 0.01
     for share in (1.0, 20 / 24, 0.5):
         top, left, height, width = within_patch(towards_centre(drawn, np.full(20000, share))).crop.T
         assert np.array_equal(top, left) and np.array_equal(height, width) and np.allclose(top + height / 2, 32)
@@ -115,18 +119,6 @@ def test_each_patch_has_its_own_geometry() -> None:
     for row in range(5):
         one = Geometry(geometry.turn[row : row + 1], geometry.crop[row : row + 1])
         assert torch.allclose(turn_and_crop(patches[row : row + 1], one)[0], together[row], atol=1e-3)
-
-
-def test_quarter_turns_and_flips_are_numpys() -> None:
-    rng = np.random.default_rng(5)
-    pairs = rng.normal(size=(24, 2, 6, 6))
-    turns, flips = np.tile(np.repeat(np.arange(4), 3), 2), np.tile(np.arange(3), 8)
-    result = quarter_turns_and_flips(torch.from_numpy(pairs), turns, flips).numpy()
-    for row, (turn, flip) in enumerate(zip(turns, flips, strict=True)):
-        for member in range(2):
-            expected = np.rot90(pairs[row, member], turn)
-            expected = {0: expected, 1: np.flipud(expected), 2: np.fliplr(expected)}[int(flip)]
-            assert np.array_equal(result[row, member], expected)
 
 
 def test_a_turn_may_repeat_the_border() -> None:

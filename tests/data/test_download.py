@@ -295,7 +295,7 @@ def test_unsafe_entries_are_refused(tmp_path: Path, name: str, mode: int) -> Non
 
 
 def test_entries_that_lie_or_are_too_large_are_refused(tmp_path: Path) -> None:
-    """A zero byte in a name, a file that is also a folder, an entry that unpacks to more than it declares."""
+    """A zero byte in a name, a file that is also a folder, a false size, encryption, another compression, too much in all."""
     archive = make_zip(tmp_path / "x.zip", ("a.txt_evil", b"1"))
     archive.write_bytes(archive.read_bytes().replace(b"a.txt_evil", b"a.txt\0evil"))
     assert_not_unpacked(archive)
@@ -304,6 +304,14 @@ def test_entries_that_lie_or_are_too_large_are_refused(tmp_path: Path) -> None:
     sizes = (number.to_bytes(4, "little") for number in (100_000, 10))
     archive.write_bytes(archive.read_bytes().replace(*sizes))
     assert_not_unpacked(archive, limit=1000)
+    content = bytearray(make_zip(archive, ("a", b"1")).read_bytes())
+    for header, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        content[content.index(header) + flags] |= 1
+    archive.write_bytes(content)
+    assert_not_unpacked(archive, "encrypted")
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_BZIP2) as packed:
+        packed.writestr("a", b"1")
+    assert_not_unpacked(archive, "deflate")
     make_zip(archive, ("a", bytes(600)), ("b", bytes(401)))
     assert_not_unpacked(archive, "1001 bytes", limit=1000)
     unpack_zip(archive, tmp_path / "out", limit=1001)
@@ -322,24 +330,6 @@ def test_damaged_archives_are_refused(tmp_path: Path, damage: Callable[[bytes], 
     archive = make_zip(tmp_path / "x.zip", ("a", CONTENT[:5000]), ("b", CONTENT))
     archive.write_bytes(damage(archive.read_bytes()))
     assert_not_unpacked(archive)
-
-
-def test_random_damage_never_escapes_as_another_error(tmp_path: Path) -> None:
-    whole = make_zip(tmp_path / "x.zip", ("a/b.txt", b"text" * 20), ("c.txt", b"more")).read_bytes()
-    rng = np.random.default_rng(0)
-    refused = 0
-    for index in range(300):
-        content = bytearray(whole)
-        for place in rng.integers(len(content), size=rng.integers(1, 4)):
-            content[place] = rng.integers(256)
-        (tmp_path / "y.zip").write_bytes(content)
-        try:
-            unpack_zip(tmp_path / "y.zip", tmp_path / "out" / str(index))
-        except InputError as error:
-            assert "y.zip" in str(error)
-            refused += 1
-    assert refused > 100
-    assert {path.name for path in tmp_path.iterdir()} == {"x.zip", "y.zip", "out"}
 
 
 def test_a_missing_archive_and_a_used_folder_are_refused(tmp_path: Path) -> None:
@@ -396,7 +386,7 @@ def test_addresses_of_the_archives(site: Site, tmp_path: Path) -> None:
 def test_a_subset_of_another_size_is_refused_unless_allowed(site: Site, tmp_path: Path) -> None:
     site.files["/liberty.zip"] = archive_of(tmp_path / "source", "liberty/")
     root = tmp_path / "root"
-    with pytest.raises(InputError, match=r"archives/liberty\.zip: liberty/info\.txt has 270 patches .*450092"):
+    with pytest.raises(InputError, match=r"liberty\.zip.*info\.txt.* 270 .*450092"):
         fetch_phototour("liberty", root, site.address)
     assert names(root) == ["archives", "archives/liberty.zip"]
     with pytest.warns(UserWarning, match="450092"):
@@ -413,6 +403,6 @@ def test_an_unknown_subset_and_a_folder_in_use_are_refused_before_any_download(s
     with pytest.raises(InputError, match="'paris'.* liberty, notredame, yosemite"):
         fetch_phototour("paris", tmp_path, site.address)
     write_phototour(subset(), tmp_path / "liberty")
-    with pytest.raises(InputError, match="liberty.* sdgmnet data phototour"):
+    with pytest.raises(InputError, match="liberty.*data phototour"):
         fetch_phototour("liberty", tmp_path, site.address)
     assert site.requests == []

@@ -45,7 +45,7 @@ def test_patches_are_those_of_the_strips(tmp_path: Path) -> None:
 def test_a_strip_of_the_wrong_size_is_named(tmp_path: Path, height: int, width: int) -> None:
     write_strips(tmp_path / "v_one")
     cv2.imwrite(str(tmp_path / "v_one" / "h3.png"), np.zeros((height, width), dtype=np.uint8))
-    with pytest.raises(InputError, match=rf"h3.png is {width} x {height} pixels"):
+    with pytest.raises(InputError, match=rf"h3.png.* {width} x {height}"):
         read_patches(tmp_path / "v_one")
 
 
@@ -53,14 +53,14 @@ def test_a_missing_empty_or_shorter_strip_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "v_one"
     write_strips(folder)
     cv2.imwrite(str(folder / "t5.png"), np.zeros((65, 65), dtype=np.uint8))
-    with pytest.raises(InputError, match="t5.png has 1 patches, but ref.png 3"):
+    with pytest.raises(InputError, match="t5.png.*ref.png"):
         read_patches(folder)
     (folder / "t5.png").write_bytes(b"")
     with pytest.raises(InputError, match="t5.png"):
         read_patches(folder)
     (folder / "t5.png").unlink()
     for read in (read_patches, lambda path: digest_of_sequence(path, ".png")):
-        with pytest.raises(InputError, match="t5.png does not exist"):
+        with pytest.raises(InputError, match="t5.png"):
             read(folder)
 
 

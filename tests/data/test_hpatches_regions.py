@@ -12,25 +12,17 @@ from sdgmnet.data.hpatches.regions import (
     JITTERS,
     MAGNIFICATION,
     choose_regions,
-    circle_overlap,
     compose,
     draw,
     overlaps,
     region_frames,
-    round_robin,
     thin,
     within,
 )
-from sdgmnet.features.keypoints import Keypoints
+from tests.data.samples import random_keypoints
 from tests.features.samples import noise_image
 
 PERSPECTIVE = np.array([[0.9, 0.2, -14], [-0.12, 1.05, 11], [3e-4, -2e-4, 1.0]])
-
-
-def crowded(count: int, seed: int, extent: float = 60.0) -> Keypoints:
-    rng = np.random.default_rng(seed)
-    xy, sigma = rng.uniform(0, extent, (count, 2)), 2 ** rng.uniform(0.7, 3, count)
-    return Keypoints(xy, sigma, rng.uniform(0, 2 * np.pi, count), rng.uniform(size=count))
 
 
 def counted_overlap(a: tuple[float, float, float], b: tuple[float, float, float], cells: int = 400) -> float:
@@ -42,13 +34,6 @@ def counted_overlap(a: tuple[float, float, float], b: tuple[float, float, float]
     x, y = np.meshgrid(*(np.linspace(low[k], high[k], cells) for k in range(2)))
     first, second = (np.hypot(x - c[0], y - c[1]) <= c[2] for c in (a, b))
     return float((first & second).sum() / (first | second).sum())
-
-
-def test_overlap_of_circles() -> None:
-    sizes = ((2.0, 2.0), (1.0, 3.0), (2.2, 1.7))
-    for distance, (radius, other) in itertools.product((0, 0.5, 1.3, 2, 2.5, 3, 4, 9), sizes):
-        computed = circle_overlap(np.array([float(distance)]), np.array([radius]), other)[0]
-        assert computed == pytest.approx(counted_overlap((distance, 0, radius), (0, 0, other)), abs=0.01)
 
 
 def test_overlap_of_a_circle_and_its_image() -> None:
@@ -67,29 +52,13 @@ def test_overlap_of_a_circle_and_its_image() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_thinning_keeps_one_of_those_that_overlap(seed: int) -> None:
-    keypoints = crowded(70, seed, 30.0)
+    keypoints = random_keypoints(70, seed, 20.0)
     circles = [(x, y, sigma) for (x, y), sigma in zip(keypoints.xy, keypoints.sigma, strict=True)]
     kept = thin(keypoints, np.random.default_rng(seed)).tolist()
     assert kept == sorted(set(kept)) and 15 < len(kept) < 65
     for one in range(70):
         most = max(counted_overlap(circles[one], circles[other], 60) for other in kept if other != one)
         assert most < 0.52 if one in kept else most > 0.48
-
-
-def test_thinning_is_random_and_the_same_for_a_seed() -> None:
-    twins = Keypoints(np.repeat(np.arange(40)[:, None] * 50.0, 2, axis=1).repeat(2, axis=0), *np.ones((3, 80)))
-    kept = thin(twins, np.random.default_rng(1))
-    assert np.array_equal(kept // 2, np.arange(40))  # one of each pair
-    assert 5 < (kept % 2).sum() < 35
-    assert np.array_equal(kept, thin(twins, np.random.default_rng(1)))
-    assert not np.array_equal(kept, thin(twins, np.random.default_rng(2)))
-    assert len(thin(twins.select(np.arange(0)), np.random.default_rng(0))) == 0
-
-
-def test_detectors_alternate() -> None:
-    detector = np.array([0, 0, 0, 0, 1, 2, 2])
-    assert round_robin(detector).tolist() == [0, 4, 5, 1, 6, 2, 3]
-    assert len(round_robin(detector[:0])) == 0
 
 
 def border_inside(frame: np.ndarray, homography: np.ndarray, width: int, height: int) -> bool:
@@ -119,7 +88,7 @@ def border_inside(frame: np.ndarray, homography: np.ndarray, width: int, height:
     ],
 )
 def test_inside_means_the_whole_square(homography: np.ndarray) -> None:
-    keypoints = crowded(300, 5, 200.0)
+    keypoints = random_keypoints(300, 5, 200.0)
     frames = region_frames(keypoints._replace(sigma=keypoints.sigma / 2))
     expected = [border_inside(frame, homography, 190, 150) for frame in frames]
     assert within(frames, homography, (190, 150)).tolist() == expected
@@ -146,7 +115,7 @@ def applied(frame: np.ndarray, point: list[float]) -> list[float]:
 
 
 def test_a_region_reaches_five_scales_from_its_centre_and_is_jittered_in_its_own_axes() -> None:
-    keypoints = crowded(6, 7)
+    keypoints = random_keypoints(6, 7)
     frames, maps = region_frames(keypoints), draw(JITTERS["h"], (2, 6), np.random.default_rng(2))
     jittered = compose(frames, maps)
     for image, number, corner in itertools.product(range(2), range(6), ([-1, -1], [1, 0.5], [0, 0])):

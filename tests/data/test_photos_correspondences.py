@@ -12,7 +12,7 @@ from sdgmnet.data.photos.correspondences import (
     judge_keypoints,
     overlapping,
 )
-from sdgmnet.data.photos.reproject import Model, Surface, depths_at, plane_jacobian, support, surface_at
+from sdgmnet.data.photos.reproject import Model, Surface, depths_at, support, surface_at
 from sdgmnet.data.photos.tracks import group, group_consistently, pairs_within, views_of
 from sdgmnet.features.keypoints import Keypoints, detect
 from sdgmnet.sfm.scene import View, project
@@ -67,32 +67,6 @@ def test_depth_across_an_edge_or_a_hole_is_not_known() -> None:
     np.testing.assert_allclose(depths_at(depths, view, xy), [2, 0, 0, 3])
     smaller = depths_at(depths, view._replace(width=16, height=8), 2 * xy + 0.5)
     np.testing.assert_allclose(smaller, [2, 0, 0, 3])
-
-
-def test_jacobian_of_a_plane_is_the_derivative_of_its_projection() -> None:
-    rng = np.random.default_rng(3)
-    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
-    turn *= np.sign(np.linalg.det(turn))
-    intrinsics = np.array([[500.0, 0, 320], [0, 510, 240], [0, 0, 1]])
-    one = View("a", 640, 480, intrinsics, turn, rng.normal(size=3))
-    small = 0.2 * np.cross(np.eye(3), rng.normal(size=3))
-    other = View("b", 640, 480, intrinsics * [[1.2], [1.2], [1]], np.linalg.qr(np.eye(3) + small)[0], np.zeros(3))
-    other = other._replace(rotation=other.rotation @ np.diag(np.sign(np.diag(other.rotation))) @ turn)
-    xy, depth = rng.uniform(100, 400, (20, 2)), rng.uniform(3, 5, 20)
-    normal = rng.normal((0, 0, -3), 1, size=(20, 3))
-    normal /= np.linalg.norm(normal, axis=1, keepdims=True)
-
-    def moved(shift: tuple[float, float]) -> np.ndarray:
-        inverse = np.linalg.inv(intrinsics)
-        rays = np.column_stack([xy + shift, np.ones(20)]) @ inverse.T
-        centre = np.column_stack([xy, np.ones(20)]) @ inverse.T * depth[:, None]
-        points = rays * ((normal * centre).sum(1) / (normal * rays).sum(1))[:, None]
-        return project(other, (points - one.translation) @ one.rotation)[0]
-
-    step = 1e-4
-    columns = [(moved(shift) - moved((-shift[0], -shift[1]))) / (2 * step) for shift in ((step, 0.0), (0.0, step))]
-    found = plane_jacobian(one, other, xy, depth, normal)
-    np.testing.assert_allclose(found, np.stack(columns, 2), rtol=1e-4, atol=1e-5)
 
 
 def test_reprojected_keypoints_are_where_rays_say(exact_model: Model) -> None:

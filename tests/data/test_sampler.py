@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sdgmnet.data.patchset import PatchSet
-from sdgmnet.data.sampler import BatchPlan, PairSampler, PointPool, _generator, connected, equal_shares
+from sdgmnet.data.sampler import BatchPlan, PairSampler, PointPool, _generator, equal_shares
 from sdgmnet.engine import halve
 from sdgmnet.errors import InputError
 from sdgmnet.registry import Augmentation, Balance
@@ -106,17 +106,19 @@ def test_batch_without_augmentation_is_the_halved_patches() -> None:
     assert torch.allclose(batch.double().view(18, 32, 32), halve(drawn) / 255, atol=1e-6)
 
 
-@pytest.mark.parametrize("augmentation", ["none", "paper", "strong", "detector", "hardnet", "hynet", "cdfdesc"])
+@pytest.mark.parametrize(
+    "augmentation", ["none", "paper", "strong", "detector", "turned", "hardnet", "hynet", "cdfdesc"]
+)
 def test_batches_are_a_function_of_seed_and_step(augmentation: Augmentation) -> None:
     one, same, other = (PairSampler([noise_set(40)], seed) for seed in (2, 2, 3))
     batch = one.batch(5, 9, augmentation=augmentation)
-    torch.testing.assert_close(one.batch(5, 9, augmentation=augmentation, rows=slice(2, 6)), batch[:, 2:6])
+    assert torch.equal(one.batch(5, 9, augmentation=augmentation, rows=slice(2, 6)), batch[:, 2:6])
     assert torch.equal(batch, same.batch(5, 9, augmentation=augmentation))
     for different in (one.batch(6, 9, augmentation=augmentation), other.batch(5, 9, augmentation=augmentation)):
         assert not torch.equal(batch, different)
 
 
-@pytest.mark.parametrize("augmentation", ["paper", "strong", "detector"])
+@pytest.mark.parametrize("augmentation", ["paper", "strong", "detector", "turned"])
 @pytest.mark.parametrize("level", [0, 255, None])
 def test_batches_lie_between_0_and_1(level: int | None, augmentation: Augmentation) -> None:
     patchset = noise_set(40)
@@ -235,7 +237,7 @@ def test_a_batch_of_few_scenes(balance: Balance) -> None:
     seen = [frozenset(name for name, _ in places(sampler, step, 60)) for step in range(200)]
     counts = [seen.count(pair) for pair in set(seen)]
     assert len(counts) == 6 and {len(pair) for pair in seen} == {2} and min(counts) > 15
-    with pytest.raises(InputError, match="--batch-size 200 or less"):
+    with pytest.raises(InputError, match="--batch-size 200"):
         sampler.require_batch_size(201)
     assert (PairSampler(sets, 0, scenes_per_batch=9).indices(0, 60) == PairSampler(sets, 0).indices(0, 60)).all()
 
@@ -259,19 +261,6 @@ def test_models_of_a_reconstruction_alternate() -> None:
     sampler = PairSampler([real("two", 40, observations=observations, origin=origin)], 0)
     models = [set((sampler.indices(step, 10).ravel() // 60).tolist()) for step in range(20)]
     assert all(len(one) == 1 for one in models) and set.union(*models) == {0, 1}
-
-
-def test_connected_by_walking() -> None:
-    rng = np.random.default_rng(0)
-    for count, edges in ((1, 0), (30, 10), (200, 150), (200, 400)):
-        pairs = rng.integers(count, size=(edges, 2))
-        label = connected(count, pairs)
-        for number in range(count):
-            seen, before = {number}, 0
-            while len(seen) > before:
-                before = len(seen)
-                seen |= {point for pair in pairs.tolist() if not seen.isdisjoint(pair) for point in pair}
-            assert set(np.flatnonzero(label == label[number]).tolist()) == seen
 
 
 def test_equal_shares() -> None:
@@ -335,7 +324,7 @@ def test_batch_sizes_that_cannot_be() -> None:
     sampler.require_batch_size(2)
     assert_largest_batch(sampler, 60)
     for size in (1, 0, -5):
-        with pytest.raises(InputError, match=f"at least 2 pairs, not {size}"):
+        with pytest.raises(InputError, match=f"not {size}"):
             sampler.require_batch_size(size)
     sampler = PairSampler([real("one", 40), views("one", 5, 30)], 0)
     sampler.require_batch_size(30)

@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sdgmnet.data.sequences import read_sequences
 from sdgmnet.errors import InputError
+from tests.data.samples import read_sequences
 
 NO_INVERSE = "1 0 0\n1 0 0\n0 0 1\n"
 

@@ -14,21 +14,16 @@ from sdgmnet.data.synthetic import sets as view_sets
 from sdgmnet.data.synthetic.sets import ViewOptions, make_view_sets
 from sdgmnet.data.synthetic.views import Viewing
 from sdgmnet.errors import InputError
+from tests.features.samples import noise_image, write_image
 
 OPTIONS = ViewOptions(Viewing(views=3, keypoints=200), photos=3, size=300)
-
-
-def write_photo(path: Path, seed: int, width: int = 400, height: int = 300) -> None:
-    small = np.random.default_rng(seed).integers(0, 255, (30, 40)).astype(np.uint8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    cv2.imwrite(str(path), cv2.resize(small, (width, height), interpolation=cv2.INTER_CUBIC))
 
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     for number in range(5):
-        write_photo(tmp_path / "photos" / "wall" / f"{number}.png", number)
-    write_photo(tmp_path / "photos" / "tree" / "only.png", 9, 200, 260)
+        write_image(tmp_path / "photos" / "wall" / f"{number}.png", noise_image(400, 300, number))
+    write_image(tmp_path / "photos" / "tree" / "only.png", noise_image(200, 260, 9))
     return tmp_path / "photos"
 
 
@@ -55,7 +50,7 @@ def test_what_is_there_is_kept_and_other_options_or_photos_are_refused(photos: P
     assert (tmp_path / "out/wall-views/patches.npy").stat().st_mtime_ns == before
     failures = make_view_sets(photos, tmp_path / "out", ViewOptions(OPTIONS.viewing, 2, 300)).failures
     assert "tree-views" in failures[0].reason
-    write_photo(photos / "wall" / "2.png", 77)  # another photo under the same name
+    write_image(photos / "wall" / "2.png", noise_image(400, 300, 77))  # another photo under the same name
     failures = make_view_sets(photos, tmp_path / "out", OPTIONS).failures
     assert [failure.scene for failure in failures] == ["wall"]
 
@@ -75,18 +70,6 @@ def test_broken_photos_are_named_and_the_rest_is_done(
     assert "wall-views" in said.out and "tree-views" in said.out
     assert PatchSet.open(tmp_path / "out/wall-views").origin["images"] == ["0.png", "4.png"]
     assert not (tmp_path / "out/flat-views").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [(["missing"], "not a folder"), ([".", "--views", "1"], "--views must be at least 2"), (["."], "no photos")],
-)
-def test_bad_input(
-    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["data", "views", *words, "-o", "out"]) == 2
-    assert said in capsys.readouterr().err
 
 
 def test_odd_names_and_thin_images(photos: Path, tmp_path: Path) -> None:

@@ -42,12 +42,9 @@ def test_files_and_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     out = tmp_path / "scene"
     assert main(["export", "imc", str(features), "--matches", str(matches), "-o", str(out)]) == 0
     assert "3 images, 3 pairs, 1 with matches" in capsys.readouterr().out
-    assert sorted(one.name for one in out.iterdir()) == sorted(
-        f"{name}.h5" for name in ("keypoints", "descriptors", "scores", "scales", "angles", "matches")
-    )
-    keypoints, descriptors, scores, scales, angles = (
-        load(out / f"{name}.h5") for name in ("keypoints", "descriptors", "scores", "scales", "angles")
-    )
+    names = ("keypoints", "descriptors", "scores", "scales", "angles")
+    assert {one.name for one in out.iterdir()} == {f"{name}.h5" for name in (*names, "matches")}
+    keypoints, descriptors, scores, scales, angles = (load(out / f"{name}.h5") for name in names)
     for name in NAMES:
         expected, key = read_features(features, name), Path(name).stem
         assert np.array_equal(keypoints[key], expected.keypoints.xy) and keypoints[key].shape[1] == 2
@@ -68,20 +65,18 @@ def test_without_matches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "said"), [(("a.png", "sub/a.jpg"), "two images called a"), (("a-b.png", "c.png"), "a-b.png")]
+    ("names", "match", "said"),
+    [
+        (("a.png", "sub/a.jpg"), (0, 1), "two images called a"),
+        (("a-b.png", "c.png"), (0, 1), "a-b.png"),
+        (("c.jpg", "a.png"), (0, 99), "matches.h5"),  # of other features
+        ((), (0, 1), "features.h5"),
+    ],
 )
-def test_names_that_make_no_key(
-    tmp_path: Path, names: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+def test_what_makes_no_file(
+    tmp_path: Path, names: tuple[str, ...], match: tuple[int, int], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     features = write(tmp_path / "features.h5", names)
-    matches = write_matches(tmp_path / "matches.h5", *names, [(0, 1)])
+    matches = write_matches(tmp_path / "matches.h5", *(names or NAMES[:2]), [match])
     assert main(["export", "imc", str(features), "--matches", str(matches), "-o", str(tmp_path / "scene")]) == 2
     assert said in capsys.readouterr().err and not (tmp_path / "scene").exists()
-
-
-def test_matches_of_other_features(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    features = write(tmp_path / "features.h5")
-    matches = write_matches(tmp_path / "matches.h5", "c.jpg", "a.png", [(0, 99)])
-    assert main(["export", "imc", str(features), "--matches", str(matches), "-o", str(tmp_path / "scene")]) == 2
-    assert "matches.h5" in capsys.readouterr().err
-    assert main(["export", "imc", str(tmp_path / "no.h5"), "-o", str(tmp_path / "scene")]) == 2

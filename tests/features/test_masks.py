@@ -63,9 +63,8 @@ def test_match_two_and_a_folder(photos: Path, tmp_path: Path, capsys: Capture) -
     assert len(matched) and matched[:, 0].min() >= 99.5
     write_image(photos / "d.png", noise_image(*SIZE, 9))
     capsys.readouterr()
-    assert (
-        main(words[:-2]) == 2
-    )  # other options, and masks that are not given: the new photo cannot be described as the others
+    # Other options, and masks that are not given: the new photo cannot be described as the others.
+    assert main(words[:-2]) == 2
     assert "lacks d.png" in capsys.readouterr().err
     two = ["match", str(photos / "a.png"), str(photos / "c.png"), *WORDS, "--json"]
     assert main([*two, *masks]) == 0

@@ -59,14 +59,6 @@ def test_one_descriptor_and_twins_have_no_ratio() -> None:
     assert twins.distance.tolist() == [0] * 5 and twins.ratio.tolist() == [1] * 5
 
 
-@pytest.mark.parametrize("sizes", [(0, 0), (0, 5), (5, 0)])
-@pytest.mark.parametrize("mutual", [False, True])
-def test_nothing_matches_nothing(sizes: tuple[int, int], mutual: bool) -> None:
-    a, b = (np.zeros((count, 128), dtype=np.float32) for count in sizes)
-    found = match(a, b, mutual=mutual, ratio=0.8)
-    assert [column.shape for column in found] == [(0, 2), (0,), (0,)]
-
-
 def test_numbers_of_any_kind_and_features_are_taken() -> None:
     rng = np.random.default_rng(0)
     a, b = (rng.integers(0, 256, (300, 128), dtype=np.uint8) for _ in range(2))

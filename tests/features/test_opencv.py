@@ -35,9 +35,8 @@ def test_answers_what_sift_answers(ours: OpenCVFeatures) -> None:
         assert getattr(ours, question)() == getattr(sift, question)()
     assert ours.getDefaultName() == "Feature2D.encoder"
     assert not isinstance(ours, cv2.Feature2D)
-    assert (
-        ours.detectAndCompute(flat, None) == sift.detectAndCompute(flat, None) == ours.compute(flat, []) == ((), None)
-    )
+    assert ours.detectAndCompute(flat, None) == sift.detectAndCompute(flat, None) == ((), None)
+    assert ours.compute(flat, []) == ((), None)
 
 
 def test_detects_and_describes_as_describe_does(ours: OpenCVFeatures, image: np.ndarray) -> None:

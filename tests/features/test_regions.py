@@ -78,35 +78,6 @@ def test_nothing_to_find(find: Detector, shape: tuple[int, int]) -> None:
     assert main_angles(flat, find(flat)).shape == (0,)
 
 
-def lowe_angle(image: np.ndarray, x: float, y: float, sigma: float) -> float:
-    """Pixel by pixel: gradients of the blurred image, weights, 36 bins, and the centre of mass of the best three."""
-    blurred = cv2.GaussianBlur(image.astype(np.float64), (0, 0), sigma)
-    bins = [0.0] * 36
-    reach = round(4.5 * sigma)
-    for row in range(round(y) - reach, round(y) + reach + 1):
-        for column in range(round(x) - reach, round(x) + reach + 1):
-            right = blurred[row, column + 1] - blurred[row, column - 1]
-            down = blurred[row + 1, column] - blurred[row - 1, column]
-            weight = math.exp(-((row - y) ** 2 + (column - x) ** 2) / (2 * (1.5 * sigma) ** 2))
-            bins[int(math.degrees(math.atan2(down, right)) % 360 // 10)] += weight * math.hypot(right, down)
-    smooth = [bins[k - 1] + 2 * bins[k] + bins[(k + 1) % 36] for k in range(36)]
-    best = max(range(36), key=smooth.__getitem__)
-    a, b, c = smooth[best - 1], smooth[best], smooth[(best + 1) % 36]
-    return math.radians(best * 10 + 5 + 10 * (a - c) / (2 * (a - 2 * b + c)))
-
-
-def test_angles_are_those_of_a_plain_histogram() -> None:
-    image = noise_image()
-    found = hessian_blobs(image)
-    clear = (np.abs(found.xy - (200, 180)) < (130, 110)).all(axis=1) & (found.sigma > 2) & (found.sigma < 8)
-    few = found.select(np.flatnonzero(clear)[:40])
-    angles = main_angles(image, few)
-    expected = [lowe_angle(image, *xy, sigma) for xy, sigma in zip(few.xy, few.sigma, strict=True)]
-    apart = np.abs([math.remainder(a - b, 2 * math.pi) for a, b in zip(angles, expected, strict=True)])
-    assert np.median(apart) < math.radians(2)
-    assert (apart < math.radians(8)).mean() > 0.9  # the rest have two directions of nearly equal weight
-
-
 def test_angles_are_opencvs_where_it_gives_one() -> None:
     """The one test that ties the detector's angles to the direction of gradients in the image."""
     image = noise_image()

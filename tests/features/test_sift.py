@@ -79,9 +79,8 @@ def test_sift_of_an_image_is_opencvs_own() -> None:
     image, same = noise_image(), 0
     extractor = cv2.SIFT.create(enable_precise_upscale=True)
     own = extractor.detect(image, None)
-    expected = {
-        (*k.pt, k.size, round(k.angle, 3)): d for k, d in zip(own, extractor.compute(image, own)[1], strict=True)
-    }
+    pairs = zip(own, extractor.compute(image, own)[1], strict=True)
+    expected = {(*k.pt, k.size, round(k.angle, 3)): d for k, d in pairs}
     keypoints = detect(image)
     described, root = sift_at_keypoints(image, keypoints), rootsift_at_keypoints(image, keypoints)
     for xy, sigma, angle, mine in zip(keypoints.xy, keypoints.sigma, keypoints.angle, described, strict=True):

@@ -77,7 +77,6 @@ ENCODERS: dict[str, Callable[[], nn.Module]] = {
 class Learned(NamedTuple):
     """Of unseen points, before and after training."""
 
-    without_negative: float  # share of rows in the first batch without an admissible negative
     before: float  # share of points whose own second view is nearer than any other point
     after: float
     spread: float  # median angle of two points after training, in radians
@@ -110,7 +109,6 @@ def learn(name: str, seed: int, steps: int, warm: bool = True) -> Learned:
     train, test = views(generator, POINTS), views(generator, TEST_POINTS)
     before, _ = recall(encoder.eval(), test)
     encoder.train()
-    without_negative = 0.0
     for step in range(steps):
         rows = torch.randperm(POINTS, generator=generator)[:BATCH]
         anchor, positive = (F.normalize(encoder(train[side, rows]), dim=1) for side in range(2))
@@ -118,7 +116,4 @@ def learn(name: str, seed: int, steps: int, warm: bool = True) -> Learned:
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
-        if step == 0:
-            assert loss.report is not None
-            without_negative = float(loss.report.no_negative_share)
-    return Learned(without_negative, before, *recall(encoder.eval(), test))
+    return Learned(before, *recall(encoder.eval(), test))

@@ -325,5 +325,5 @@ def test_votes_are_shared_by_two_bins() -> None:
 def test_integers_are_no_descriptors() -> None:
     rows = torch.eye(4, dtype=torch.int64)
     for loss in (SDGMLoss(), HardNetOriginalLoss(), SOSNetLoss()):
-        with pytest.raises(InputError, match="anchor must be floating point, not torch.int64"):
+        with pytest.raises(InputError, match="anchor.*torch.int64"):
             loss(rows, rows)

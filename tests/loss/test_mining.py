@@ -14,7 +14,7 @@ from sdgmnet import SDGMLoss
 from sdgmnet.errors import InputError
 from sdgmnet.loss import HardNetLoss, ModulatedLoss, mining
 from sdgmnet.loss.mining import COINCIDING, hardest_by_label, hardest_in_batch, nearest_distances, nearest_points
-from sdgmnet.loss.statistics import RunningStatistics, batch_moments
+from sdgmnet.loss.statistics import RunningStatistics
 from sdgmnet.loss.weights import coupled_weight
 
 AXES = torch.eye(8, dtype=torch.float64)
@@ -165,16 +165,6 @@ def test_the_first_batch_may_have_one_triplet() -> None:
     torch.testing.assert_close(loss.statistics.moments, torch.tensor(expected, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3])
-def test_moments_of_few_rows(count: int) -> None:
-    pos, neg = torch.tensor([0.2, 0.5, 0.7]), torch.tensor([1.0, 1.3, 1.1])
-    found = batch_moments(pos, neg, torch.arange(3) < count)
-    for row, angles in enumerate((pos, neg, pos - neg)):
-        some = angles[:count].double()
-        mean = float(some.mean()) if count else 0.0
-        assert found[row].tolist() == pytest.approx([mean, float(some.std()) if count >= 2 else 0.0], abs=1e-7)
-
-
 def test_running_means_by_hand() -> None:
     statistics, yes, no = RunningStatistics(0.75), torch.tensor(True), torch.tensor(False)
     first, second = torch.arange(6.0).double().view(3, 2), torch.full((3, 2), 8.0).double()
@@ -268,11 +258,6 @@ def test_statistics_move_to_another_device() -> None:
     assert all(buffer.is_meta and buffer.dtype.itemsize == 8 for buffer in moved.buffers())
 
 
-def test_labels_seen_once_make_no_rows() -> None:
-    rows = mining.hardest_by_label(AXES[:4], torch.arange(4), 0.6)
-    assert [len(one) for one in (rows.theta_pos, rows.theta_neg, rows.admissible)] == [0, 0, 0]
-
-
 @pytest.mark.parametrize("shape", [(3,), (4, 1), (0,)])
 def test_every_embedding_has_one_label(shape: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="labels"):
@@ -299,14 +284,6 @@ def test_a_threshold_of_coinciding_descriptors_is_left_alone() -> None:
         loss = SDGMLoss(**options)  # type: ignore[arg-type]
         assert first_and_later(lambda loss=loss: loss(a, p, progress=0.5))[0] == []
         assert loss.statistics.steps.tolist() == [2, 2]
-
-
-def test_coinciding_descriptors_have_nothing_to_learn_and_the_loss_says_so() -> None:
-    same = AXES[[0] * 6].requires_grad_()
-    for call in (lambda: SDGMLoss()(same, same), lambda: SDGMLoss().from_labels(same, torch.zeros(6))):
-        with pytest.warns(UserWarning, match=r"constant.*one label"):
-            value = call()
-        assert value.item() == 0 and not gradients(value, same)[0].any()
 
 
 def test_only_rank_zero_warns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,17 +92,6 @@ def test_sdgm_called_their_way_is_sdgm() -> None:
         assert (mine - other).norm() <= 1e-5 * other.norm()
 
 
-def test_sdgm_in_multiple_losses() -> None:
-    a, p = pairs()
-    both = torch.cat([a, p])
-    own = SDGMLossOfLabels()
-    together = losses.MultipleLosses([copy.deepcopy(own), losses.ContrastiveLoss()], weights=[2, 0.5])
-    expected = 2 * own(both, LABELS) + 0.5 * losses.ContrastiveLoss()(both, LABELS)
-    torch.testing.assert_close(together(both, LABELS), expected)
-    together(both, LABELS).backward()
-    assert a.grad is not None and torch.isfinite(a.grad).all() and a.grad.abs().sum() > 0
-
-
 def test_warm_up_counts_its_own_steps_and_is_state() -> None:
     a, p = pairs()
     both = torch.cat([a, p])

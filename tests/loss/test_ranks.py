@@ -120,15 +120,6 @@ def test_every_loss_sees_the_pairs_of_all_ranks(size: int) -> None:
         assert "(3, 4" in rank["uneven"]
 
 
-def test_the_gradient_without_gathering_differs() -> None:
-    """Or the test above could not fail: half of the pairs mine other negatives."""
-    whole, half = (SDGMLoss(decay=0.9) for _ in range(2))
-    encoder = Encoder()
-    (anchor, _), (positive, _) = (encoder(side) for side in data(0))
-    value = half(anchor[:12], positive[:12]).item() + half(anchor[12:], positive[12:]).item()
-    assert abs(value / 2 - whole(anchor, positive).item()) > 1e-3
-
-
 def within_a_group() -> dict[str, Any] | str:
     """Ranks 1 and 2 of three train together, as ranks 0 and 1 of their group; rank 0 is not in it."""
     group = dist.new_group([1, 2])

@@ -1,6 +1,5 @@
 """Losses by name: ours, those of pytorch-metric-learning, and those in a user's file."""
 
-import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -174,16 +173,6 @@ def test_options_are_read() -> None:
             parse_options(text)
 
 
-@pytest.mark.parametrize("progress", [5, -0.1, math.nan])
-@pytest.mark.parametrize("name", [*LOSSES, "pml:ContrastiveLoss"])
-def test_progress_is_a_share(name: str, progress: float) -> None:
-    if name.startswith("pml:"):
-        pytest.importorskip("pytorch_metric_learning", reason="pip install 'sdgmnet[pml]'")
-    loss, sides = loss_by_name(name, {}), torch.eye(4)
-    with pytest.raises(InputError, match=f"progress.*{progress}"):
-        loss(sides, sides, progress=progress)
-
-
 @pytest.mark.parametrize(
     ("name", "option", "allowed", "refused"),
     [
@@ -208,5 +197,5 @@ def test_options_have_types(name: str, option: str, allowed: tuple[Any, ...], re
 )
 def test_a_word_in_place_of_a_number_is_refused_from_python_too(name: str, option: str) -> None:
     for wrong in ("big", True, [1.0]):
-        with pytest.raises(InputError, match=f"{option} must be a number"):
+        with pytest.raises(InputError, match=option):
             LOSSES[name](**{option: wrong})

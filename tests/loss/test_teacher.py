@@ -1,11 +1,9 @@
 """Distillation of angles: against a plain loop, and in training."""
 
-import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -28,30 +26,21 @@ def unit(*shape: int, seed: int) -> torch.Tensor:
     return F.normalize(torch.randn(*shape, generator=generator, dtype=torch.float64), dim=1)
 
 
-def loop(student: list[np.ndarray], teacher: list[np.ndarray]) -> float:
-    total = 0.0
+def loop(student: list[torch.Tensor], teacher: list[torch.Tensor]) -> torch.Tensor:
+    total = torch.zeros((), dtype=torch.float64)
     for row in range(len(student[0])):
         for column in range(len(student[1])):
-            mine, theirs = (math.acos(float(a[row] @ p[column])) for a, p in (student, teacher))
-            total += (mine - theirs) ** 2
+            mine, theirs = (torch.acos(a[row] @ p[column]) for a, p in (student, teacher))
+            total = total + (mine - theirs) ** 2
     return total / (len(student[0]) * len(student[1]))
 
 
 def test_value_and_gradient_are_those_of_the_loop() -> None:
-    student = [unit(5, 4, seed=seed) for seed in (0, 1)]
+    student = [unit(5, 4, seed=seed).requires_grad_() for seed in (0, 1)]
     teacher = [unit(5, 7, seed=seed) for seed in (2, 3)]
-    free = [one.clone().requires_grad_() for one in student]
-    value = angle_distillation(*(F.normalize(one, dim=1) for one in free), *teacher)
-    known = [one.numpy() for one in teacher]
-    assert value.item() == pytest.approx(loop([one.numpy() for one in student], known), rel=1e-12)
-    gradient = torch.autograd.grad(value, free[0])[0]
-    for row, column in ((0, 0), (3, 2)):
-        moved = []
-        for step in (1e-6, -1e-6):
-            changed = student[0].clone()
-            changed[row, column] += step
-            moved.append(loop([F.normalize(changed, dim=1).numpy(), student[1].numpy()], known))
-        assert (moved[0] - moved[1]) / 2e-6 == pytest.approx(gradient[row, column].item(), abs=1e-6)
+    value, expected = angle_distillation(*student, *teacher), loop(student, teacher)
+    torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(torch.autograd.grad(value, student), torch.autograd.grad(expected, student))
 
 
 def test_a_student_like_its_teacher_has_nothing_to_learn() -> None:
@@ -60,7 +49,7 @@ def test_a_student_like_its_teacher_has_nothing_to_learn() -> None:
     value = angle_distillation(a, a, a.detach() @ turn, a.detach() @ turn)
     assert value.item() == pytest.approx(0, abs=1e-9)
     assert torch.autograd.grad(value, a)[0].abs().max() < 1e-4
-    with pytest.raises(InputError, match="5 anchors and 5 positives"):
+    with pytest.raises(InputError, match="5 anchors"):
         angle_distillation(a, a, a[:5], a[:5])
 
 

@@ -1,6 +1,6 @@
 """The kernels cross-compiled for aarch64 (NEON) and run under qemu, against torch: python -m tests.native.aarch64.
 
-Needs aarch64-linux-gnu-g++ and qemu-aarch64-static (Debian: g++-aarch64-linux-gnu, qemu-user-static).
+Needs aarch64-linux-gnu-g++ and qemu-aarch64 (Debian: g++-aarch64-linux-gnu, qemu-user).
 """
 
 import copy
@@ -16,9 +16,9 @@ from torch import Tensor
 
 from sdgmnet.encoders import FastSDGMNet, SDGMNet
 from sdgmnet.native.targets import FLAGS, SOURCES
-from sdgmnet.native.trunk import NETWORKS, pack, pack_transposed, unpack
+from sdgmnet.native.trunk import NETWORKS, _trunk_parameters, pack, pack_transposed, unpack
 
-COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64-static"
+COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 PROGRAM = Path(__file__).with_suffix(".cpp")
 LANES = 4
 TOLERANCES = {"maps": 1e-5, "gradients": 5e-5}  # relative, as in test_trunk.py
@@ -36,9 +36,8 @@ def compile_program(out: Path) -> None:
 
 def run(program: Path, words: list[object], *arrays: np.ndarray) -> bytes:
     content = b"".join(np.ascontiguousarray(array, np.float32).tobytes() for array in arrays)
-    return subprocess.run(
-        [EMULATOR, program, *map(str, words)], input=content, stdout=subprocess.PIPE, check=True
-    ).stdout
+    command = [EMULATOR, program, *map(str, words)]
+    return subprocess.run(command, input=content, stdout=subprocess.PIPE, check=True).stdout
 
 
 def trunk_differences(program: Path, encoder: SDGMNet, count: int = 7) -> tuple[float, float]:
@@ -48,9 +47,7 @@ def trunk_differences(program: Path, encoder: SDGMNet, count: int = 7) -> tuple[
     expected = exact.middle(exact.first(exact.input(patches.double())))
     expected.backward(upstream.double())
 
-    parameters, wanted = (
-        [*one.input.parameters(), *one.first.parameters(), *one.middle.parameters()] for one in (encoder, exact)
-    )
+    parameters, wanted = (_trunk_parameters(one) for one in (encoder, exact))
     packed = pack(parameters, LANES)
     transposed = torch.cat([pack_transposed(weights.detach(), LANES) for weights in reversed(parameters[8::5])])
     words = ["trunk", NETWORKS[type(encoder)], count, len(packed), len(transposed), upstream[0].numel()]
@@ -69,7 +66,7 @@ def move_thresholds_away(encoder: SDGMNet) -> None:
     with torch.no_grad():
         for block in (encoder.first, *encoder.middle):
             block[2].tau.fill_(-1000)
-            block[2].tau[::3] = 50
+            block[2].tau[::3] = 50  # beyond what normalised responses reach
 
 
 def relative(made: Tensor, expected: Tensor) -> float:

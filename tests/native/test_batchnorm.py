@@ -73,11 +73,10 @@ def test_gradients_to_rounding(encoder: L2Net) -> None:
     first = encoder.first(encoder.standardise(torch.rand(9, 1, 32, 32))).detach().requires_grad_()
     raw = batchnorm._Middle.apply(first, 2, norms, *(one.weight for one in convolutions))
     saved, depth = raw.grad_fn.saved_tensors, len(convolutions)
+    layers = zip(saved[:depth], saved[depth : 3 * depth : 2], saved[depth + 1 : 3 * depth : 2], strict=True)
     passed = [
         batchnorm.from_blocks(maps, len(scale), lanes) * scale[:, None, None] + shift[:, None, None] > 0
-        for maps, scale, shift in zip(
-            saved[:depth], saved[depth : 3 * depth : 2], saved[depth + 1 : 3 * depth : 2], strict=True
-        )
+        for maps, scale, shift in layers
     ]
     upstream = torch.randn_like(raw)
     raw.backward(upstream)
@@ -90,11 +89,8 @@ def test_gradients_to_rounding(encoder: L2Net) -> None:
             maps = F.batch_norm(maps, None, None, training=True, eps=norms[place].eps)
     maps.backward(upstream.double())
     assert (raw - maps).norm() <= 2e-5 * maps.norm()
-    pairs = [
-        (first.grad, exact_first.grad),
-        *((c.weight.grad, w.grad) for c, w in zip(convolutions, weights, strict=True)),
-    ]
-    for mine, exact in pairs:
+    weight_gradients = ((c.weight.grad, w.grad) for c, w in zip(convolutions, weights, strict=True))
+    for mine, exact in ((first.grad, exact_first.grad), *weight_gradients):
         assert mine is not None and exact is not None
         assert (mine - exact).norm() <= 2e-5 * exact.norm()
 
@@ -175,9 +171,8 @@ def test_descriptors_under_autocast(encoder: L2Net) -> None:
 
 def test_ranks_that_share_batchnorm_evaluate_by_torch(encoder: L2Net) -> None:
     """The configuration says native, as that of a run that was begun alone; BatchNorm of several ranks has no native form."""
-    run = start(
-        TrainConfig(encoder="l2net", loss="hardnet-original", batch_size=4, engine="native"), [blob_patches(20, 3, 0)]
-    )
+    config = TrainConfig(encoder="l2net", loss="hardnet-original", batch_size=4, engine="native")
+    run = start(config, [blob_patches(20, 3, 0)])
     for name, child in run.encoder.named_children():
         if name != "norm":
             setattr(run.encoder, name, synchronise_batchnorm(child, ALONE))

@@ -47,12 +47,8 @@ def laid_out(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def descriptors(rng: np.random.Generator, count: int, width: int) -> np.ndarray:
     """Rows with many ties, of any length, or with what is not a number."""
-    kind = rng.integers(4)
-    rows = (
-        rng.integers(-1, 2, (count, width))
-        if kind == 0
-        else rng.normal(size=(count, width)) * 10.0 ** rng.integers(-3, 4)
-    )
+    kind, size = rng.integers(4), (count, width)
+    rows = rng.integers(-1, 2, size) if kind == 0 else rng.normal(size=size) * 10.0 ** rng.integers(-3, 4)
     rows = rows.astype(np.float32)
     if kind == 3 and rows.size:
         rows[rng.integers(count), rng.integers(width)] = rng.choice([np.nan, np.inf, -np.inf])

@@ -1,6 +1,7 @@
 """trunk.cpp against the encoder's own layers in float64: values, gradients, threads, determinism, awkward numbers."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from sdgmnet.engine import describe_patches, prepare
 from sdgmnet.errors import InputError
 from sdgmnet.native import trunk
 from sdgmnet.native.build import library
+from tests.native.aarch64 import move_thresholds_away
 from tests.native.conftest import torch_threads
 
 pytestmark = pytest.mark.skipif(library() is None, reason="needs the kernels")
@@ -59,12 +61,8 @@ def test_values_and_gradients_are_those_of_float64(encoder: SDGMNet, count: int,
 
 
 def test_gradients_away_from_thresholds(encoder: SDGMNet) -> None:
-    """To rounding, where no response is near its threshold: every third channel is always below it, the others never."""
-    with torch.no_grad():
-        for block in (encoder.first, *encoder.middle):
-            tau = block[2].tau
-            tau.fill_(-1000)
-            tau[::3] = 50  # beyond what normalised responses reach
+    """To rounding, where no response is near its threshold."""
+    move_thresholds_away(encoder)
     patches, upstream = torch.rand(13, 1, 32, 32), torch.randn(13, *encoder.feature_shape)
     exact = copy.deepcopy(encoder).double()
     plain_maps(exact, patches.double()).backward(upstream.double())
@@ -131,12 +129,14 @@ def test_what_is_not_finite_is_not_hidden(encoder: SDGMNet) -> None:
             assert torch.isnan(trunk.maps(broken, torch.rand(1, 1, 32, 32))).any()
 
 
+@pytest.mark.parametrize("gradient", [True, False])
 @pytest.mark.parametrize("view", ["strided", "transposed"])
-def test_patches_that_are_not_contiguous(encoder: SDGMNet, view: str) -> None:
+def test_patches_that_are_not_contiguous(encoder: SDGMNet, view: str, gradient: bool) -> None:
     big = torch.rand(4, 1, 32, 64)
     patches = big[..., ::2] if view == "strided" else big[..., :32].transpose(2, 3)
-    with torch.no_grad():
-        torch.testing.assert_close(trunk.maps(encoder, patches), plain_maps(encoder, patches), rtol=1e-4, atol=1e-4)
+    with torch.set_grad_enabled(gradient):
+        for call in (partial(trunk.maps, encoder), partial(trunk.describe, encoder, trunk.pack_trunk(encoder))):
+            assert torch.equal(call(patches), call(patches.contiguous()))
 
 
 def test_only_what_it_was_written_for(encoder: SDGMNet) -> None:

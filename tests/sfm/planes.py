@@ -43,9 +43,8 @@ def photograph(view: View, seed: int = 0) -> np.ndarray:
         assert (depth > 0).all()
         width = round(160 * 2 * half[0])
         texture = board_texture(100 * seed + number, width, round(width * half[1] / half[0]))
-        edge = (
-            np.array([[0, 0], [texture.shape[1], 0], [texture.shape[1], texture.shape[0]], [0, texture.shape[0]]]) - 0.5
-        )
+        high, wide = texture.shape
+        edge = np.array([[0, 0], [wide, 0], [wide, high], [0, high]]) - 0.5
         warp = cv2.getPerspectiveTransform(edge.astype(np.float32), there.astype(np.float32))
         size = (view.width, view.height)
         painted = cv2.warpPerspective(texture, warp, size, flags=cv2.INTER_AREA)
@@ -57,9 +56,8 @@ def photograph(view: View, seed: int = 0) -> np.ndarray:
 def views_around(count: int, width: int = 480, height: int = 360) -> list[View]:
     target = np.array([0, 0.1, 5.0])
     angles = np.deg2rad(6 * (np.arange(count) - (count - 1) / 2))
-    centres = [
-        target + 5 * np.array([np.sin(a), -0.05 - 0.04 * (number % 3), -np.cos(a)]) for number, a in enumerate(angles)
-    ]
+    steps = [np.array([np.sin(a), -0.05 - 0.04 * (number % 3), -np.cos(a)]) for number, a in enumerate(angles)]
+    centres = [target + 5 * step for step in steps]
     return [look(f"{number:02d}.png", centre, target, width, height) for number, centre in enumerate(centres)]
 
 

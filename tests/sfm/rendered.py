@@ -74,15 +74,10 @@ def pixel_centres(width: int, height: int) -> np.ndarray:
 def render(view: View, texture: SolidTexture) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Image (mean of 2 x 2 rays a pixel), depths and normals of the pixel centres."""
     pixels, size = pixel_centres(view.width, view.height), (view.height, view.width)
-    light = np.mean(
-        [texture(cast(view, pixels + np.array([x, y]))[1]) for x in (-0.25, 0.25) for y in (-0.25, 0.25)], axis=0
-    )
+    rays = [pixels + np.array([x, y]) for x in (-0.25, 0.25) for y in (-0.25, 0.25)]
+    light = np.mean([texture(cast(view, some)[1]) for some in rays], axis=0).round().astype(np.uint8)
     depths, _, normals = cast(view, pixels)
-    return (
-        light.round().astype(np.uint8).reshape(size),
-        depths.reshape(size),
-        (normals @ view.rotation.T).reshape(*size, 3),
-    )
+    return light.reshape(size), depths.reshape(size), (normals @ view.rotation.T).reshape(*size, 3)
 
 
 def rendered_scene(width: int = 240, height: int = 180, count: int = 5, points: int = 1500) -> Rendered:

@@ -46,9 +46,8 @@ def test_depth_is_within_one_percent(rendered: Rendered, workspace: Path, stage:
         shares.append(close[known].mean())
         right.append(close[depths > 0].mean())
     assert min(shares) > 0.8
-    assert (
-        np.mean(right) > {"photometric": 0.85, "geometric": 0.95}[stage]
-    )  # the outer views have pixels none else sees
+    # The outer views have pixels that no other sees.
+    assert np.mean(right) > {"photometric": 0.85, "geometric": 0.95}[stage]
 
 
 def test_normals_are_those_of_the_surfaces(rendered: Rendered, workspace: Path) -> None:

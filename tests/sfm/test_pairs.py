@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from sdgmnet.errors import InputError
-from sdgmnet.features.pairs import sequential_pairs
+from sdgmnet.features.pairs import in_blocks, sequential_pairs
 from sdgmnet.sfm.pairs import PairSelection, pairs_by_shared_points, select_pairs
 from sdgmnet.sfm.photo_import import Photo
 
@@ -17,9 +18,8 @@ SHARED = np.column_stack([np.arange(40), np.arange(40)])
 
 
 def rounds(inliers: Mapping[Any, np.ndarray] | None = None, **options: Any) -> list[list[tuple[str, str]]]:
-    chosen = PairSelection(**options).rounds(
-        PHOTOS, lambda: inliers or {}, lambda count: [("00.jpg", f"{count:02d}.jpg")]
-    )
+    selection = PairSelection(**options)
+    chosen = selection.rounds(PHOTOS, lambda: inliers or {}, lambda count: [("00.jpg", f"{count:02d}.jpg")])
     found = [(pairs.total, list(pairs.names)) for pairs in chosen]
     assert all(total == len(pairs) == len(set(pairs)) for total, pairs in found)
     return [pairs for _, pairs in found]
@@ -71,3 +71,22 @@ def test_rounds_do_not_depend_on_where_a_run_was_stopped() -> None:
     first, second = rounds(before, **options)[:2]
     assert ("00.jpg", "05.jpg") not in first and second == [("00.jpg", "05.jpg")]
     assert rounds({**before, ("00.jpg", "07.jpg"): SHARED, ("00.jpg", "10.jpg"): SHARED}, **options)[1] == second
+
+
+def test_blocks_read_each_image_few_times() -> None:
+    pairs = list(combinations([f"{number:02}" for number in range(64)], 2))
+    ordered = in_blocks(pairs, 16)
+    assert sorted(ordered) == pairs
+
+    def reads(some: list[tuple[str, str]]) -> int:
+        read = lru_cache(16)(str)
+        for one, two in some:
+            read(one), read(two)
+        return read.cache_info().misses
+
+    assert reads(ordered) <= 16 * 8 * 9 // 2 < reads(pairs)
+
+
+def test_few_pairs() -> None:
+    assert in_blocks([], 32) == []
+    assert in_blocks([("b", "a")], 1) == [("b", "a")]

@@ -1,5 +1,6 @@
 """`sdgmnet reconstruct`: photos to a COLMAP workspace, by the real COLMAP, on rendered photos of which the poses are known."""
 
+import errno
 import json
 import os
 import shutil
@@ -33,6 +34,7 @@ from sdgmnet.sfm.scene import SparseScene, load_scene
 from sdgmnet.sfm.viewer import read_ply
 from sdgmnet.sfm.workspace import Workspace
 from sdgmnet.storage import require_room_left
+from tests.features.samples import unit_rows
 from tests.sfm.planes import in_pycolmap, photograph, turn_between, views_around, write_odd_photos, write_photos
 
 pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install 'sdgmnet[sfm]'")
@@ -136,9 +138,8 @@ def test_killed_while_matching_finished_pairs_are_kept(
 ) -> None:
     again, finished, total = tmp_path / "model", 4, COUNT * (COUNT - 1) // 2
     shutil.copytree(workspace, again)
-    remove(
-        *(again / name for name in ("database.db", "sparse", "summary.json", ".work/pairs.json", ".work/models.json"))
-    )
+    for name in ("database.db", "sparse", "summary.json", ".work/pairs.json", ".work/models.json"):
+        remove(again / name)
     words = ["reconstruct", str(photos), "-o", str(again), *OPTIONS]
     code = f"""
 import os, signal
@@ -317,10 +318,8 @@ def test_every_model_of_a_mixed_collection_is_kept(tmp_path: Path, capsys: pytes
     ]
     assert summary["unregistered"] == ["lone.png"] and "In no model: lone.png." in printed.err
     assert summary["registered"] == COUNT and not any(one["implausible"] for one in summary["models"])
-    assert [line.split()[1:4:2] for line in printed.out.splitlines() if " sparse/" in line] == [
-        ["sparse/0", "5"],
-        ["sparse/1", "4"],
-    ]
+    shown = [line.split()[1:4:2] for line in printed.out.splitlines() if " sparse/" in line]
+    assert shown == [["sparse/0", "5"], ["sparse/1", "4"]]
     for number, one in enumerate(summary["models"]):
         found = read_model(out / "sparse" / str(number))
         assert sorted(image.name for image in found.images.values()) == one["photos"]
@@ -374,9 +373,8 @@ def test_openmvg_reads_features_and_matches(
         assert int.from_bytes(content[:8], "little") == len(x) == 700
         descriptors = np.frombuffer(content, np.uint8, offset=8).reshape(700, 128).astype(float)
         true = np.linalg.norm(expected.descriptors[:50] - expected.descriptors[50:100], axis=1)
-        np.testing.assert_allclose(
-            np.linalg.norm(descriptors[:50] - descriptors[50:100], axis=1), 256 * true, rtol=0.05
-        )
+        found = np.linalg.norm(descriptors[:50] - descriptors[50:100], axis=1)
+        np.testing.assert_allclose(found, 256 * true, rtol=0.05)
     numbers = iter(map(int, (out / "matches.f.txt").read_text().split()))
     found = {}
     for first in numbers:
@@ -464,11 +462,8 @@ def test_no_attempt_gives_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_attempts_that_would_repeat_an_earlier_one_are_left_out() -> None:
-    plain, strict, ratio = (
-        Attempt("plain"),
-        Attempt("strict", Mapper(refine_distortion=False)),
-        Attempt("r", max_ratio=0.8),
-    )
+    plain, ratio = Attempt("plain"), Attempt("r", max_ratio=0.8)
+    strict = Attempt("strict", Mapper(refine_distortion=False))
     assert distinct_attempts((plain, strict, ratio), None, ratio_test=True) == [plain, strict, ratio]
     assert distinct_attempts((plain, strict, ratio), 0.7, ratio_test=True) == [plain, strict]
     assert distinct_attempts((plain, strict, ratio), None, ratio_test=False) == [plain, strict]
@@ -532,14 +527,70 @@ def test_a_truncated_model_never_gets_its_name(free: int, tmp_path: Path, monkey
     paths = [str(tmp_path / name) for name in ("database.db", "images", "sparse", "scene.npz", "heartbeat")]
     if free:
         require_room_left(tmp_path)
-        assert colmap_steps.map_images(*paths, 5, 0, "incremental", {}) == [
-            {"registered": 5, "facts": asdict(plausible)}
-        ]
+        found = colmap_steps.map_images(*paths, 5, 0, "incremental", {})
+        assert found == [{"registered": 5, "facts": asdict(plausible)}]
     else:
         with pytest.raises(InputError, match="disk is full"):
             colmap_steps.map_images(*paths, 5, 0, "incremental", {})
     assert (tmp_path / "sparse").exists() == bool(free)
     assert not list(tmp_path.glob(".sparse*"))
+
+
+# Collections as people have them
+
+
+def test_duplicates_two_cameras_and_a_photo_that_matches_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    photos, out = tmp_path / "photos", tmp_path / "model"
+    paths = write_photos(photos, 5)
+    shutil.copyfile(paths[0], photos / "copy.png")
+    for view in views_around(5, 400, 300)[1:3]:  # another camera, between the others
+        cv2.imwrite(str(photos / f"small_{view.name}"), photograph(view))
+    cv2.imwrite(str(photos / "lone.png"), photograph(views_around(1)[0], seed=20))
+    words = ["reconstruct", str(photos), "-o", str(out), "--descriptor", "rootsift", "--keypoints", "600"]
+    # The incremental mapper would try every pair of accidental matches of the lone photo.
+    assert main([*words, "--threads", "1", "--pairs", "retrieval", "--ratio", "0.8", "--mapper", "global"]) == 0
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["registered"] >= 7 and not summary["implausible"]
+    assert "lone.png" in summary["unregistered"]
+    sizes = {(camera.width, camera.height) for camera in read_model(out / "sparse/0").cameras.values()}
+    assert sizes == {(480, 360), (400, 300)}
+
+
+def run_of(folder: Path, count: int = 4) -> tuple[Run, Any]:
+    pytest.importorskip("faiss")
+    workspace = Workspace(folder)
+    workspace.records.mkdir(parents=True)
+    photos: Any = [{"name": f"{number}.png"} for number in range(count)]
+    descriptors = {photo["name"]: unit_rows(50, 16, number) for number, photo in enumerate(photos)}
+    source: Any = SimpleNamespace(read_descriptors=lambda _, name: descriptors[name])
+    return Run(workspace, photos, ReconstructOptions(), lambda *_: None), source
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xff", b"[[1, 2]]", b'[["0.png"]]', b'{"pairs": []}'])
+def test_a_damaged_record_of_retrieved_pairs_is_named(content: bytes, tmp_path: Path) -> None:
+    run, source = run_of(tmp_path)
+    record = run.workspace.records / driver.RETRIEVED
+    record.write_bytes(content)
+    with pytest.raises(InputError, match=r"retrieved\.json"):
+        driver.retrieve(run, source, 2)
+
+
+def test_a_full_disk_leaves_no_record_and_the_pairs_are_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, source = run_of(tmp_path)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "write_json", full)
+        with pytest.raises(OSError, match="No space left"):
+            driver.retrieve(run, source, 2)
+    assert not (run.workspace.records / driver.RETRIEVED).exists()
+    found = driver.retrieve(run, source, 2)
+    assert found == driver.retrieve(run, source, 2) and len(found) >= 4
 
 
 @pytest.mark.slow

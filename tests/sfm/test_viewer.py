@@ -127,11 +127,10 @@ def test_the_page_shows_all_models(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Together they have at most MAX_POINTS points, each its share."""
     monkeypatch.setattr(viewer, "MAX_POINTS", 300)
     points = np.random.default_rng(0).uniform(-1, 1, (800, 3)) + np.array([0, 0, 5])
-    models = [
-        ShownModel(Cloud(some, np.zeros(some.shape, np.uint8)), views_around(count), title, remarks)
-        for some, count, title, remarks in ((points, 3, "first", ()), (points[:400], 4, "second", ["too <few> points"]))
-    ]
-    write_page(models, tmp_path / "cloud.html")
+    clouds = [Cloud(some, np.zeros(some.shape, np.uint8)) for some in (points, points[:400])]
+    first = ShownModel(clouds[0], views_around(3), "first")
+    second = ShownModel(clouds[1], views_around(4), "second", ["too <few> points"])
+    write_page([first, second], tmp_path / "cloud.html")
     text = (tmp_path / "cloud.html").read_text()
     assert "<section>first</section>" in text and "<title>first</title>" in text
     assert "<section hidden>second<p>too &lt;few&gt; points</p></section>" in text

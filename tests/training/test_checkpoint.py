@@ -40,14 +40,3 @@ def test_never_a_fresh_start(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, 1, {}).write_bytes(b"nothing")
     with pytest.raises(InputError, match="no checkpoint in"):
         load_checkpoint(tmp_path)
-
-
-def test_foreign_code_is_not_run(tmp_path: Path) -> None:
-    class Trap:
-        def __reduce__(self) -> tuple[object, tuple[str]]:
-            return (Path(tmp_path / "sprung").write_text, ("boo",))
-
-    torch.save({"step": 1, "trap": Trap()}, tmp_path / "checkpoint-000000001.pt")
-    with pytest.raises(InputError):
-        load_checkpoint(tmp_path)
-    assert not (tmp_path / "sprung").exists()

@@ -13,17 +13,6 @@ from sdgmnet.training.config import SDGM_OPTIONS, TrainConfig, differences, form
 from sdgmnet.training.run import build_loss
 
 
-def test_defaults_are_the_papers() -> None:
-    config = TrainConfig()
-    assert (config.iterations, config.batch_size) == (200_000, 1024)
-    assert (config.learning_rate, config.momentum, config.weight_decay) == (1.0, 0.9, 1e-4)
-    settings = [config.loss_setting(name) for name in ("margin", "alpha", "warmup", "min_negative_angle", "decay")]
-    assert settings == [0.6, 0.9, 0.1, 0.6, 0.999]
-    assert config.dropout == 0.3
-    kinds = [config.loss_setting(name) for name in ("self_weight", "coupled_weight", "power_adjustment")]
-    assert kinds == ["auto-focus", "cdf", True]
-
-
 def test_every_default() -> None:
     """Saved configurations name only what differs from these: none may change unnoticed."""
     assert asdict(TrainConfig()) == {
@@ -45,6 +34,9 @@ def test_every_default() -> None:
     assert TrainConfig(iterations=9, evaluations=3).evaluation_steps() == {0, 3, 6, 9}
     hynet = TrainConfig(loss="hynet", loss_options=("margin=1",))
     assert (hynet.loss_setting("margin"), hynet.sdgm_setting("margin"), hynet.loss_setting("warmup")) == (1, 0.6, 0.1)
+    ours = {"margin": 0.6, "alpha": 0.9, "warmup": 0.1, "min_negative_angle": 0.6, "decay": 0.999,
+            "self_weight": "auto-focus", "coupled_weight": "cdf", "power_adjustment": True}  # fmt: skip
+    assert {name: TrainConfig().loss_setting(name) for name in ours} == ours
 
 
 LARGEST = 10**12
@@ -102,16 +94,15 @@ def test_types_of_saved_settings(field: str, value: Any, fits: bool) -> None:
             TrainConfig.from_dict({field: value}, "config.json")
 
 
+def test_config_of_another_version_is_refused() -> None:
+    with pytest.raises(InputError, match="config.json"):
+        TrainConfig.from_dict({"colour": 1}, "config.json")
+
+
 def test_learning_rate_is_halved_after_each_tenth() -> None:
     config = TrainConfig()
-    assert [config.learning_rate_at(step) for step in (0, 19_999, 20_000, 39_999, 180_000, 199_999)] == [
-        1,
-        1,
-        0.5,
-        0.5,
-        2**-9,
-        2**-9,
-    ]
+    steps = (0, 19_999, 20_000, 39_999, 180_000, 199_999)
+    assert [config.learning_rate_at(step) for step in steps] == [1, 1, 0.5, 0.5, 2**-9, 2**-9]
     short = TrainConfig(iterations=7)
     assert short.learning_rate_at(0) == 1
     assert short.learning_rate_at(6) == 2**-8  # 6/7 of the run is past 80 %
@@ -145,19 +136,6 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     config.save(tmp_path / "config.json")
     assert TrainConfig.load(tmp_path / "config.json") == config
     assert differences(config, replace(config, iterations=6)) == {"iterations": (5, 6)}
-
-
-def test_config_of_another_version_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"colour": 1}')
-    with pytest.raises(InputError, match="config.json"):
-        TrainConfig.load(tmp_path / "config.json")
-
-
-def test_engine_and_augmentation_are_checked() -> None:
-    with pytest.raises(InputError, match="--engine must be one of auto, eager, native"):
-        TrainConfig(engine="magic")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="--augmentation must be one of none, paper, strong"):
-        TrainConfig(augmentation="storng")  # type: ignore[arg-type]
 
 
 def test_step_schedule_drops_at_equal_intervals() -> None:
@@ -208,27 +186,25 @@ def test_losses_and_their_options_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"loss": "magic"}, "--loss must be one of sdgm.*pml:NAME or FILE.py:NAME"),
+        ({"loss": "magic"}, "--loss.*sdgm.*pml:NAME"),
         ({"loss_options": ("margin=1",)}, "margin"),
         ({"loss_options": ("self_weight=magic",)}, "self_weight"),
-        ({"loss_options": ("power_adjustment=1",)}, "power_adjustment of the loss sdgm is true or false"),
-        ({"loss_options": ("group=world",)}, "no option 'group'"),
+        ({"loss_options": ("power_adjustment=1",)}, "power_adjustment.*sdgm"),
+        ({"loss_options": ("group=world",)}, "'group'"),
         ({"loss": "hynet", "loss_options": ("margin",)}, "NAME=VALUE"),
         ({"loss": "keller", "loss_options": ("self_weight=l2",)}, "self weight"),
         ({"loss": "hardnet", "loss_options": ("power_adjustment=false",)}, "power_adjustment"),
-        ({"encoder": "hynet"}, "--encoder must be one of sdgmnet, fast, l2net, tfeat"),
-        ({"optimizer": "lion"}, "--optimizer must be one of sgd, adam"),
-        ({"initialisation": "zero"}, "--initialisation must be one of torch, orthogonal"),
-        ({"dampening": 1.0}, "--dampening"),
-        ({"drops": -1}, "--drops"),
-        ({"drop_factor": 0.0}, "--drop-factor"),
-        ({"orthogonality": -1.0}, "--orthogonality"),
-        ({"mean_image": True}, "--mean-image is for the encoder l2net"),
-        ({"encoder": "l2net", "chunk_size": 64}, "--chunk-size cannot be used with l2net"),
-        ({"encoder": "l2net", "recompute": True}, "--recompute cannot be used with l2net"),
-        ({"encoder": "tfeat", "loss": "tfeat"}, "--dropout must be 0 with tfeat"),
-        ({"encoder": "tfeat", "dropout": 0.0}, "--loss must be tfeat"),
-        ({"encoder": "tfeat", "dropout": 0.0, "loss": "tfeat", "orthogonality": 1.0}, "--orthogonality is for"),
+        ({"encoder": "hynet"}, "--encoder"),
+        ({"optimizer": "lion"}, "--optimizer"),
+        ({"initialisation": "zero"}, "--initialisation"),
+        ({"engine": "magic"}, "--engine"),
+        ({"augmentation": "storng"}, "--augmentation"),
+        ({"mean_image": True}, "--mean-image.*l2net"),
+        ({"encoder": "l2net", "chunk_size": 64}, "--chunk-size.*l2net"),
+        ({"encoder": "l2net", "recompute": True}, "--recompute.*l2net"),
+        ({"encoder": "tfeat", "loss": "tfeat"}, "--dropout.*tfeat"),
+        ({"encoder": "tfeat", "dropout": 0.0}, "--loss.*tfeat"),
+        ({"encoder": "tfeat", "dropout": 0.0, "loss": "tfeat", "orthogonality": 1.0}, "--orthogonality"),
     ],
 )
 def test_what_does_not_go_together_is_refused(fields: dict[str, Any], message: str) -> None:

@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from sdgmnet.data.patchset import PatchSet
-from sdgmnet.data.sampler import PairSampler
 from sdgmnet.data.synthetic.demo import read_demo
 from sdgmnet.distributed import ALONE, world_of
 from sdgmnet.encoders import ENCODERS
@@ -65,41 +64,22 @@ class TinyBatchNet(TinyNet):
         self.middle = nn.Sequential(nn.ReLU(), *plain_block(6, 6, stride=2))
 
 
-COMMON = TrainConfig(
-    iterations=100,
-    batch_size=32,
-    seed=5,
-    threads=1,
-    engine="eager",
-    chunk_size=8,
-    learning_rate=0.1,
-    loss_options=("decay=0.9",),
-)
-OTHER = replace(COMMON, loss_options=())  # for losses without a decay
+COMMON = TrainConfig(iterations=100, batch_size=32, seed=5, threads=1, engine="eager", learning_rate=0.1)
+SDGM = replace(COMMON, chunk_size=8, loss_options=("decay=0.9",))
+OTHER = replace(COMMON, chunk_size=8, batch_size=16, learning_rate=0.001)  # for losses without a decay
+L2NET: dict[str, Any] = {"encoder": "l2net", "chunk_size": None}
 RUNS = {  # what it is made of, and how many steps
-    "sdgm": (COMMON, STEPS),
-    "sdgm, float32": (replace(COMMON, learning_rate=0.01), STEPS),
-    "batchnorm inside": (replace(COMMON, encoder="l2net", chunk_size=None, learning_rate=0.05), STEPS),
-    "joint, strong, hynet": (
-        replace(OTHER, batch_size=16, joint_batchnorm=True, augmentation="strong", loss="hynet", learning_rate=0.001),
-        4,
-    ),
+    "sdgm": (SDGM, STEPS),
+    "sdgm, float32": (replace(SDGM, learning_rate=0.01), STEPS),
+    "batchnorm inside": (replace(SDGM, learning_rate=0.05, **L2NET), STEPS),
+    "joint, strong, hynet": (replace(OTHER, joint_batchnorm=True, augmentation="strong", loss="hynet"), 4),
     "maps, orthogonality, adam": (
-        replace(
-            OTHER, batch_size=16, loss="l2net", orthogonality=1.0, optimizer="adam", learning_rate=0.001,
-            augmentation="hardnet",
-        ),
+        replace(OTHER, loss="l2net", orthogonality=1.0, optimizer="adam", augmentation="hardnet"),
         4,
     ),
-    "batchnorm inside, maps, joint": (
-        replace(
-            OTHER, batch_size=16, encoder="l2net", chunk_size=None, loss="l2net", joint_batchnorm=True,
-            learning_rate=0.001,
-        ),
-        4,
-    ),
-    "histogram": (replace(OTHER, batch_size=16, loss="cdf", recompute=True), 6),
-}  # fmt: skip
+    "batchnorm inside, maps, joint": (replace(OTHER, loss="l2net", joint_batchnorm=True, **L2NET), 4),
+    "histogram": (replace(OTHER, learning_rate=0.1, loss="cdf", recompute=True), 6),
+}
 
 
 def in_float64(run: Run) -> Run:
@@ -165,14 +145,6 @@ def test_bytes_of_a_step_are_those_of_the_page(ranks: list[dict[str, Any]]) -> N
     channels, sides = 6 + 6, 2
     # In float64. A sum of channels and a count, then one of squares; the same back.
     assert inside[1] == 8 * inside[2] + sides * 2 * 8 * (channels + 2 + channels)
-
-
-@pytest.mark.parametrize("augmentation", ["none", "paper", "strong", "hardnet", "hynet", "cdfdesc"])
-def test_rows_of_a_batch_are_the_same_bits(blobs: PatchSet, augmentation: Any) -> None:
-    sampler = PairSampler([blobs], seed=4)
-    whole = sampler.batch(3, 24, augmentation=augmentation)
-    parts = [sampler.batch(3, 24, augmentation=augmentation, rows=slice(at, at + 6)) for at in range(0, 24, 6)]
-    assert torch.equal(torch.cat(parts, dim=1), whole)
 
 
 def test_rows_of_the_masks_are_the_same_bits() -> None:
@@ -308,7 +280,7 @@ def test_threads_stay_where_ranks_stay(blobs: PatchSet, tmp_path: Path) -> None:
     config = TrainConfig(data=(str(tmp_path / "blobs"),), iterations=1, batch_size=4, threads=1)
     train(config, tmp_path / "run", console=QUIET)
     saved = TrainConfig.load(tmp_path / "run/config.json")
-    with pytest.raises(InputError, match="--threads is 1, not 2; leave it out"):
+    with pytest.raises(InputError, match="--threads"):
         train(replace(saved, threads=2), tmp_path / "run", resume=True, console=QUIET)
     assert world_of("world") is ALONE
 

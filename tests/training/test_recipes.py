@@ -93,9 +93,9 @@ def test_the_ablation_is_self_weight_by_power_adjustment(name: str, weight: str)
 
 def test_presets_are_the_methods() -> None:
     assert {name for name, recipe in RECIPES.items() if recipe.sdgm is not None} == set(METHODS)
-    with pytest.raises(InputError, match="--preset sdgm is for the methods of Table 1, not for --recipe photos"):
+    with pytest.raises(InputError, match="--preset sdgm.*photos"):
         settings_of("photos", "sdgm")
-    with pytest.raises(InputError, match="--preset must be one of native, sdgm"):
+    with pytest.raises(InputError, match="--preset.*native, sdgm"):
         settings_of("hynet", "fair")
 
 
@@ -133,24 +133,11 @@ def test_what_is_typed_goes_before_the_recipe(
         assert f"leave {words[0]} out" in capsys.readouterr().err
 
 
-def test_a_methods_recipe_on_the_command_line(
-    tmp_path: Path, blobs: PatchSet, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_methods_recipe_on_the_command_line(tmp_path: Path, blobs: PatchSet) -> None:
     blobs.save(tmp_path / "set")
     words = ["train", "--data", str(tmp_path / "set"), "--iterations", "2", "--batch-size", "8", "--threads", "1"]
     assert main([*words, "--recipe", "sosnet", "-o", str(tmp_path / "native")]) == 0
     assert main([*words, "--recipe=sosnet", "--preset=sdgm", "-o", str(tmp_path / "sdgm")]) == 0
     native, sdgm = (TrainConfig.load(tmp_path / name / "config.json") for name in ("native", "sdgm"))
-    assert (native.encoder, native.optimizer) == ("l2net", "adam") and (sdgm.encoder, sdgm.optimizer) == (
-        "sdgmnet",
-        "sgd",
-    )
-    assert native.loss == sdgm.loss == "sosnet"
-    capsys.readouterr()
-    assert main([*words, "--recipe", "photos", "--preset", "sdgm", "-o", str(tmp_path / "no")]) == 2
-    assert "--preset sdgm is for the methods" in capsys.readouterr().err
-
-
-def test_an_unknown_recipe_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "--data", "demo", "-o", str(tmp_path / "run"), "--recipe", "pizza"]) == 2
-    assert "--recipe must be one of paper, photos" in capsys.readouterr().err
+    assert (native.encoder, native.optimizer, native.loss) == ("l2net", "adam", "sosnet")
+    assert (sdgm.encoder, sdgm.optimizer, sdgm.loss) == ("sdgmnet", "sgd", "sosnet")

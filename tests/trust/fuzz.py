@@ -41,16 +41,8 @@ SECONDS_WITHOUT_NEWS = 60.0  # wall clock, for what the timer cannot interrupt
 MORE_MEMORY = 1 << 30  # bytes that reading a small file may allocate
 INPUTS_PER_PROCESS = 400
 READ, REFUSED, ESCAPED = b"r", b"i", b"e"
-FORBIDDEN = (
-    "subprocess.Popen",
-    "os.system",
-    "os.exec",
-    "os.posix_spawn",
-    "os.fork",
-    "socket.connect",
-    "os.symlink",
-    "os.link",
-)
+FORBIDDEN = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect", "os.symlink",
+             "os.link")  # fmt: skip
 MOVING = ("os.rename", "shutil.move")
 WRITING = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "shutil.rmtree", "shutil.move")
 
@@ -270,14 +262,10 @@ def fuzz(
 
 def table(tallies: Sequence[Tally]) -> str:
     header = ["reader", "inputs", "read", "refused", "escapes", "seconds"]
-    rows = [
-        [t.target, *(f"{n}" for n in (t.inputs, t.read, t.refused, len(t.escapes))), f"{t.seconds:.0f}"]
-        for t in tallies
-    ]
-    sums = [
-        sum(column) for column in zip(*((t.inputs, t.read, t.refused, len(t.escapes)) for t in tallies), strict=True)
-    ]
-    return markdown(header, [*rows, ["all", *(f"{n}" for n in sums), f"{sum(t.seconds for t in tallies):.0f}"]])
+    rows = [[t.inputs, t.read, t.refused, len(t.escapes), round(t.seconds)] for t in tallies]
+    sums = [sum(column) for column in zip(*rows, strict=True)]
+    named = zip([*(t.target for t in tallies), "all"], [*rows, sums], strict=True)
+    return markdown(header, [[name, *map(str, numbers)] for name, numbers in named])
 
 
 def again(target: str, seed: int, number: int) -> None:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 REPOSITORY = Path(__file__).parents[2]
 MODULES = (
     "cv2", "h5py", "torch", "matplotlib.pyplot", "sdgmnet.commands.train", "sdgmnet.commands.data", "sdgmnet.commands.describe",
-    "sdgmnet.commands.evaluate", "sdgmnet.data.photos.pipeline", "sdgmnet.plots",
+    "sdgmnet.commands.evaluate", "sdgmnet.data.photos.pipeline", "sdgmnet.plots.benchmarks", "sdgmnet.plots.training",
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ import torch
 
 from reproduce.output import caption_of_run
 from reproduce.results import FILE, Result, read_result
+from sdgmnet.app.watching import run_progress, run_summary
 from sdgmnet.benchmarks.photo_sets import read_truth
 from sdgmnet.data.download import unpack_zip
 from sdgmnet.data.hpatches.files import read_descriptor_file, read_strip
@@ -42,6 +43,7 @@ from sdgmnet.features.images import read_color, read_gray
 from sdgmnet.features.keypoint_files import read_keypoints
 from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.pairs import read_pairs
+from sdgmnet.plots.patches import read_triplets
 from sdgmnet.sfm import database
 from sdgmnet.sfm.colmap_text import read_model, view_of
 from sdgmnet.sfm.photo_import import read_imported
@@ -54,9 +56,21 @@ from sdgmnet.training.angles import Angles
 from sdgmnet.training.checkpoint import checkpoints, fingerprint, load_checkpoint, read_checkpoint, save_checkpoint
 from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.log import read_log
+from sdgmnet.training.triplets import PatchTriplet, save_triplets
 from tests.conftest import blob_patches
-from tests.trust import mutations
-from tests.trust.mutations import Mutate
+from tests.trust.mutations import (
+    Mutate,
+    mutate_bytes,
+    mutate_h5,
+    mutate_json,
+    mutate_json_lines,
+    mutate_lines,
+    mutate_npy,
+    mutate_npz,
+    mutate_png,
+    mutate_safetensors,
+    mutate_zip,
+)  # fmt: skip
 
 Files = Mapping[str, bytes]
 
@@ -376,6 +390,8 @@ def make_scene(folder: Path) -> None:
     points = points_of_tracks(folder)
     save_points(folder / "points.npz", points, "{}")
     Angles(np.ones(3), np.ones(3), np.ones((3, 2))).save(folder / "angles.npz")
+    one = PatchTriplet((0, 1, 2), 0.4, 0.3, 0.5)
+    save_triplets(blob_patches(points=2, views=2, seed=0), [one], 10, 4, folder / "triplets.npz")
 
 
 def check_scene(folder: Path) -> None:
@@ -387,6 +403,9 @@ def check_scene(folder: Path) -> None:
     demand(points is None or len(points.view) == len(points.keypoints.xy), "points")
     angles = Angles.load(folder / "angles.npz")
     demand(angles.moments.shape == (3, 2) and all_finite([angles.theta_pos, angles.theta_neg]), "angles")
+    patches, thetas, step = read_triplets(folder / "triplets.npz")
+    demand(thetas.shape == (len(patches), 2) and all_finite([thetas]) and patches.shape[1] == 3, "triplets")
+    demand(patches.dtype == np.uint8 and isinstance(step, int), "triplets")
 
 
 def make_database(folder: Path) -> None:
@@ -480,17 +499,10 @@ def make_texts_of_runs(folder: Path) -> None:
     lines = [{"kind": "epoch", "step": 1, "loss": 0.5}, {"kind": "evaluation", "step": 2, "fpr95": {"mean": 0.1}}]
     (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     made = {
-        "digest": "d",
-        "name": "n",
-        "config": {"encoder": "tfeat", "batch_size": 4},
-        "trained_on": ["liberty"],
-        "checkpoints": [{"step": 1, "fpr95": {"a": 0.1}}],
-        "seconds_per_iteration": 0.1,
-        "diverged": None,
-        "powers": [[1, 3.5, 4.5]],
-        "last": {"a": 0.2},
-        "data": {"train": {"b": "1"}, "test": {"a": "2"}},
-    }
+        "digest": "d", "name": "n", "config": {"encoder": "tfeat", "batch_size": 4}, "trained_on": ["liberty"],
+        "checkpoints": [{"step": 1, "fpr95": {"a": 0.1}}], "seconds_per_iteration": 0.1, "diverged": None,
+        "powers": [[1, 3.5, 4.5]], "last": {"a": 0.2}, "data": {"train": {"b": "1"}, "test": {"a": "2"}},
+    }  # fmt: skip
     Result(**{field.name: made.get(field.name, {"a": 1}) for field in dataclasses.fields(Result)}).save(folder)
 
 
@@ -500,6 +512,7 @@ def check_texts_of_runs(folder: Path) -> None:
     demand(bool(config.evaluation_steps()) and 0 <= config.loss_setting("decay") < 1, "configuration")
     for line in read_log(folder / "log.jsonl", "epoch"):
         demand(line["kind"] == "epoch", "log")
+    demand(bool(run_progress(folder / "log.jsonl")) and bool(run_summary(folder / "log.jsonl")), "progress")
     result = read_result(folder, "d")
     demand(result is not None and all(line["step"] is not None for line in result.checkpoints), "result")
 
@@ -511,14 +524,8 @@ def make_records(folder: Path) -> None:
     )
     write_json(folder / "seconds.json", {"seconds": {"dense": 1.5}, "peak_bytes": 9, "peak_bytes_of": {"dense": 9}})
     write_json(folder / "stereo/options.json", {"maker": "colmap", "scene": "0"})
-    recorded = {
-        "sequence": "one",
-        "settings": {"a": 1},
-        "patches": 3,
-        "detected_by": {"1": 2},
-        "sources": {"1.png": "0"},
-    }
-    write_json(folder / "one/strips.json", recorded | {"median_overlap": dict.fromkeys(JITTERS, 0.5)})
+    strips = {"sequence": "one", "settings": {"a": 1}, "patches": 3, "detected_by": {"1": 2}, "sources": {"1.png": "0"}}
+    write_json(folder / "one/strips.json", strips | {"median_overlap": dict.fromkeys(JITTERS, 0.5)})
     TrainConfig(data=("demo",)).save(folder / "config.json")
     write_json(folder / "last.json", {"trained_on": ["liberty"], "step": 3})
 
@@ -565,84 +572,57 @@ def check_archive(folder: Path) -> None:
         demand(sum(path.stat().st_size for path in inside) <= 100_000, "a bounded size")
 
 
-def everywhere(mutate: Mutate, *names: str) -> dict[str, Mutate]:
+def each(mutate: Mutate, *names: str) -> dict[str, Mutate]:
     return dict.fromkeys(names, mutate)
 
 
 PATCHSET_FILES = {
-    **everywhere(mutations.mutate_json, "set/set.json", "views/set.json"),
-    **everywhere(
-        mutations.mutate_npy,
+    **each(mutate_json, "set/set.json", "views/set.json"),
+    **each(
+        mutate_npy,
         *(f"set/{name}.npy" for name in ("point_id", "patches", "test_pairs", "conflicts", "observations")),
         "views/observations.npy",
     ),
 }
-IMAGE_FILES = {
-    f"a.{suffix}": mutations.mutate_png if "png" in suffix else mutations.mutate_bytes for suffix in SUFFIXES
-}
+IMAGE_FILES = {f"a.{suffix}": mutate_png if "png" in suffix else mutate_bytes for suffix in SUFFIXES}
 TASK_FILES = [f"verif_{kind}_split-a.csv" for kind in ("pos", "neg_intra")] + ["retr_queries_split-a.csv"]
 TRUTH_FILES = ("colmap/cameras.txt", "colmap/images.txt", "strecha/a.png.camera")
-SCENE_FILES = ("scene.npz", "tracks.npz", "points.npz", "angles.npz")
+SCENE_FILES = ("scene.npz", "tracks.npz", "points.npz", "angles.npz", "triplets.npz")
 CHECKPOINT_FILES = tuple(f"checkpoints/checkpoint-{step:09d}.pt" for step in (4, 8))
-
+PHOTOTOUR_FILES = ("info.txt", "m50_4_4_0.txt")
+KEYPOINT_FILES = {"own.npz": mutate_npz, "own.txt": mutate_lines}
+ETH_FILES = ("a.png.bin", "descriptors.bin", "a---b.bin")
+TEXT_MODEL_FILES = ("cameras.txt", "images.txt", "points3D.txt")
+FOREIGN_FILES = {"tfeat.params": mutate_zip, "old.params": mutate_bytes}
+RUN_FILES = {**each(mutate_json, "config.json", FILE), "log.jsonl": mutate_json_lines}
 RECORD_FILES = ("photos.json", "seconds.json", "stereo/options.json", "one/strips.json", "last.json")
 
 TARGETS: dict[str, Target] = {
-    "phototour bitmap": Target(make_bitmap, check_bitmap, everywhere(mutations.mutate_bytes, "patches0000.bmp"), 0.4),
-    "phototour texts": Target(
-        make_texts, check_texts, everywhere(mutations.mutate_lines, "info.txt", "m50_4_4_0.txt"), 2.0
-    ),
-    "phototour folder": Target(
-        make_phototour, check_phototour, everywhere(mutations.mutate_lines, "info.txt", "m50_4_4_0.txt"), 0.2
-    ),
+    "phototour bitmap": Target(make_bitmap, check_bitmap, each(mutate_bytes, "patches0000.bmp"), 0.4),
+    "phototour texts": Target(make_texts, check_texts, each(mutate_lines, *PHOTOTOUR_FILES), 2.0),
+    "phototour folder": Target(make_phototour, check_phototour, each(mutate_lines, *PHOTOTOUR_FILES), 0.2),
     "patchset folder": Target(make_patchset, check_patchset, PATCHSET_FILES, 2.0),
-    "hpatches strip": Target(make_strip, check_strip, everywhere(mutations.mutate_png, "ref.png"), 1.0),
-    "hpatches csv": Target(make_csv, check_csv, everywhere(mutations.mutate_lines, "ref.csv"), 1.5),
-    "hpatches tasks": Target(make_tasks, check_tasks, everywhere(mutations.mutate_lines, *TASK_FILES), 1.5),
-    "homography": Target(make_homography, check_homography, everywhere(mutations.mutate_lines, "H_1_2"), 2.0),
-    "hloc h5": Target(make_h5, check_h5, everywhere(mutations.mutate_h5, "features.h5", "matches.h5"), 1.0),
-    "own keypoints": Target(
-        make_keypoints, check_keypoints, {"own.npz": mutations.mutate_npz, "own.txt": mutations.mutate_lines}, 1.0
-    ),
-    "eth tables": Target(
-        make_eth, check_eth, everywhere(mutations.mutate_bytes, "a.png.bin", "descriptors.bin", "a---b.bin"), 2.0
-    ),
+    "hpatches strip": Target(make_strip, check_strip, each(mutate_png, "ref.png"), 1.0),
+    "hpatches csv": Target(make_csv, check_csv, each(mutate_lines, "ref.csv"), 1.5),
+    "hpatches tasks": Target(make_tasks, check_tasks, each(mutate_lines, *TASK_FILES), 1.5),
+    "homography": Target(make_homography, check_homography, each(mutate_lines, "H_1_2"), 2.0),
+    "hloc h5": Target(make_h5, check_h5, each(mutate_h5, "features.h5", "matches.h5"), 1.0),
+    "own keypoints": Target(make_keypoints, check_keypoints, KEYPOINT_FILES),
+    "eth tables": Target(make_eth, check_eth, each(mutate_bytes, *ETH_FILES), 2.0),
     "images": Target(make_images, check_images, IMAGE_FILES, 1.0),
-    "colmap maps": Target(make_map, check_map, everywhere(mutations.mutate_bytes, "depth.bin", "normal.bin"), 2.0),
-    "colmap cameras": Target(make_truth, check_truth, everywhere(mutations.mutate_lines, *TRUTH_FILES), 2.0),
-    "colmap text": Target(
-        make_text_model,
-        check_text_model,
-        everywhere(mutations.mutate_lines, "cameras.txt", "images.txt", "points3D.txt"),
-        2.0,
-    ),
-    "colmap database": Target(make_database, check_database, everywhere(mutations.mutate_bytes, "database.db"), 1.0),
-    "ply cloud": Target(make_ply, check_ply, everywhere(mutations.mutate_bytes, "fused.ply"), 2.0),
-    "scenes and points": Target(make_scene, check_scene, everywhere(mutations.mutate_npz, *SCENE_FILES), 1.0),
-    "safetensors and cards": Target(
-        make_weights, check_weights, everywhere(mutations.mutate_safetensors, "w.safetensors"), 0.5
-    ),
-    "projection": Target(
-        make_projection, check_projection, everywhere(mutations.mutate_safetensors, "axes.safetensors"), 1.5
-    ),
-    "foreign weights": Target(
-        make_foreign,
-        check_foreign,
-        {"tfeat.params": mutations.mutate_zip, "old.params": mutations.mutate_bytes},
-        0.2,
-    ),
-    "kornia weights": Target(make_kornia, check_kornia, everywhere(mutations.mutate_zip, "hardnet.pt"), 0.1),
-    "checkpoints": Target(make_checkpoint, check_checkpoint, everywhere(mutations.mutate_zip, *CHECKPOINT_FILES), 1.0),
-    "configuration and logs": Target(
-        make_texts_of_runs,
-        check_texts_of_runs,
-        {
-            **everywhere(mutations.mutate_json, "config.json", FILE),
-            "log.jsonl": mutations.mutate_json_lines,
-        },
-        2.0,
-    ),
-    "records of work": Target(make_records, check_records, everywhere(mutations.mutate_json, *RECORD_FILES), 2.0),
-    "lists of pairs": Target(make_pairs, check_pairs, everywhere(mutations.mutate_lines, "pairs.txt"), 1.0),
-    "zip archives": Target(make_archive, check_archive, everywhere(mutations.mutate_zip, "liberty.zip"), 1.0),
+    "colmap maps": Target(make_map, check_map, each(mutate_bytes, "depth.bin", "normal.bin"), 2.0),
+    "colmap cameras": Target(make_truth, check_truth, each(mutate_lines, *TRUTH_FILES), 2.0),
+    "colmap text": Target(make_text_model, check_text_model, each(mutate_lines, *TEXT_MODEL_FILES), 2.0),
+    "colmap database": Target(make_database, check_database, each(mutate_bytes, "database.db"), 1.0),
+    "ply cloud": Target(make_ply, check_ply, each(mutate_bytes, "fused.ply"), 2.0),
+    "scenes and points": Target(make_scene, check_scene, each(mutate_npz, *SCENE_FILES), 1.0),
+    "safetensors and cards": Target(make_weights, check_weights, each(mutate_safetensors, "w.safetensors"), 0.5),
+    "projection": Target(make_projection, check_projection, each(mutate_safetensors, "axes.safetensors"), 1.5),
+    "foreign weights": Target(make_foreign, check_foreign, FOREIGN_FILES, 0.2),
+    "kornia weights": Target(make_kornia, check_kornia, each(mutate_zip, "hardnet.pt"), 0.1),
+    "checkpoints": Target(make_checkpoint, check_checkpoint, each(mutate_zip, *CHECKPOINT_FILES), 1.0),
+    "configuration and logs": Target(make_texts_of_runs, check_texts_of_runs, RUN_FILES, 2.0),
+    "records of work": Target(make_records, check_records, each(mutate_json, *RECORD_FILES), 2.0),
+    "lists of pairs": Target(make_pairs, check_pairs, each(mutate_lines, "pairs.txt"), 1.0),
+    "zip archives": Target(make_archive, check_archive, each(mutate_zip, "liberty.zip"), 1.0),
 }

@@ -15,11 +15,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from rich.console import Console
+from scipy.stats import linregress
 
 from sdgmnet.cli import main as sdgmnet
 from sdgmnet.training.config import TrainConfig
@@ -27,20 +27,6 @@ from sdgmnet.training.fit import train
 from tests.conftest import blob_patches
 from tests.sfm.planes import write_photos
 from tests.trust.reports import FOLDER, record
-
-
-class Slope(NamedTuple):
-    per_hour: float
-    interval: float  # half width at 95 %
-
-
-def slope_of(hours: np.ndarray, values: np.ndarray) -> Slope:
-    """Least squares; 1.96 standard errors of the slope to each side."""
-    times = hours - hours.mean()
-    slope = float((times * values).sum() / (times**2).sum())
-    rest = values - values.mean() - slope * times
-    error = np.sqrt((rest**2).sum() / max(len(values) - 2, 1) / (times**2).sum())
-    return Slope(slope, float(1.96 * error))
 
 
 def memory_mb() -> float:
@@ -97,19 +83,19 @@ def main() -> int:
         os.dup2(saved, 1)
         os.dup2(errors, 2)
     settled = slice(len(hours) // 4, None)
-    memory, opened = slope_of(hours[settled], megabytes[settled]), slope_of(hours[settled], files[settled])
-    flat = files[-1] == files[1] and memory.per_hour - memory.interval <= 0
+    memory, opened = (linregress(hours[settled], values[settled]) for values in (megabytes, files))
+    flat = files[-1] == files[1] and memory.slope - 1.96 * memory.stderr <= 0
     said = {
         "rounds": len(hours), "minutes": round(60 * float(hours[-1]), 1), "megabytes": [megabytes[0], megabytes[-1]],
-        "memory_mb_an_hour": memory.per_hour, "memory_interval_95": memory.interval, "descriptors": [files[1], files[-1]],
-        "descriptors_an_hour": opened.per_hour, "descriptors_interval_95": opened.interval,
+        "memory_mb_an_hour": memory.slope, "memory_interval_95": 1.96 * memory.stderr, "descriptors": [files[1], files[-1]],
+        "descriptors_an_hour": opened.slope, "descriptors_interval_95": 1.96 * opened.stderr,
     }  # fmt: skip
     FOLDER.mkdir(parents=True, exist_ok=True)
     (FOLDER / "soak.json").write_text(json.dumps(said, indent=2) + "\n")
     sentence = (
-        f"{len(hours)} rounds in {60 * hours[-1]:.1f} min; memory {memory.per_hour:+.1f} ± {memory.interval:.1f} MB/h "
-        f"({megabytes[0]:.0f} to {megabytes[-1]:.0f} MB), descriptors {opened.per_hour:+.2f} ± {opened.interval:.2f} per hour "
-        f"({files[1]:.0f} to {files[-1]:.0f})"
+        f"{len(hours)} rounds in {60 * hours[-1]:.1f} min; memory {memory.slope:+.1f} ± {1.96 * memory.stderr:.1f} MB/h "
+        f"({megabytes[0]:.0f} to {megabytes[-1]:.0f} MB), descriptors "
+        f"{opened.slope:+.2f} ± {1.96 * opened.stderr:.2f} per hour ({files[1]:.0f} to {files[-1]:.0f})"
     )
     record("train + evaluate + describe", f"soak of {given.minutes:g} minutes", int(flat), 1, sentence)
     print(sentence)
