@@ -4,95 +4,46 @@ import sys
 
 from sdgmnet.cli import Command, main
 
+
+def command(place: str, options: str, summary: str) -> Command:
+    return Command(f"reproduce.{place}", summary, f"reproduce.arguments:{options}")
+
+
 COMMANDS: dict[str, Command] = {
-    "table1": Command(
-        "reproduce.table1:table1",
-        "Table 1: train nine methods and compare their FPR@95.",
-        "reproduce.arguments:Table1Arguments",
-    ),
-    "everything": Command(
-        "reproduce.everything:everything",
+    "table1": command("table1:table1", "Table1Arguments", "Table 1: train nine methods and compare their FPR@95."),
+    "everything": command(
+        "everything:everything",
+        "EverythingArguments",
         "All rows trained on equal terms, then every comparison with them.",
-        "reproduce.arguments:EverythingArguments",
     ),
-    "answer": Command(
-        "reproduce.answer:answer",
-        "The comparison on one page, from the records of everything.",
-        "reproduce.arguments:AnswerArguments",
+    "answer": command(
+        "answer:answer", "AnswerArguments", "The comparison on one page, from the records of everything."
     ),
-    "table2-4": Command(
-        "reproduce.stages:table2_4",
-        "Tables 2-4: running statistics along training.",
-        "reproduce.arguments:StagesArguments",
+    "table2-4": command("stages:table2_4", "StagesArguments", "Tables 2-4: running statistics along training."),
+    "table5": command("benchmarks:table5", "Table5Arguments", "Table 5: reconstruction, next to the paper's numbers."),
+    "fig1": command("triplets:fig1", "Fig1Arguments", "Fig. 1 from real triplets: patches, sphere, gradients."),
+    "fig2": command("modulation:fig2", "Fig2Arguments", "Fig. 2: modulation functions over a run's angles."),
+    "fig3": command("architecture:fig3", "Fig3Arguments", "Fig. 3: diagram of an encoder, read from the module."),
+    "fig4": command("benchmarks:fig4", "Fig4Arguments", "Fig. 4: HPatches, next to published numbers."),
+    "fig5": command("benchmarks:fig5", "Fig5Arguments", "Fig. 5: matches of the hardest image pairs."),
+    "fig6a": command("checkpoints:fig6a", "Fig6aArguments", "Fig. 6 (a): FPR@95 along training."),
+    "fig6b": command("sweeps:fig6b", "Fig6bArguments", "Fig. 6 (b): sweeps over m and α."),
+    "fig6c": command("ablation:fig6c", "Fig6cArguments", "Fig. 6 (c): ablation of self weight and power adjustment."),
+    "fig7": command("sweeps:fig7", "Fig7Arguments", "Fig. 7: α against HPatches mAP and easy-tough gap."),
+    "reproducibility": command(
+        "checkpoints:reproducibility", "ReproducibilityArguments", "Section V-A: several seeds, mean and spread."
     ),
-    "table5": Command(
-        "reproduce.benchmarks:table5",
-        "Table 5: reconstruction, next to the paper's numbers.",
-        "reproduce.arguments:Table5Arguments",
+    "learning-rate": command(
+        "extras:learning_rate", "LearningRateArguments", "Section III-E: the equivalent learning rate of a run."
     ),
-    "fig1": Command(
-        "reproduce.triplets:fig1",
-        "Fig. 1 from real triplets: patches, sphere, gradients.",
-        "reproduce.arguments:Fig1Arguments",
+    "margin-share": command(
+        "extras:margin_share", "MarginShareArguments", "Section V-B: the share of triplets beyond the margin m."
     ),
-    "fig2": Command(
-        "reproduce.modulation:fig2",
-        "Fig. 2: modulation functions over a run's angles.",
-        "reproduce.arguments:Fig2Arguments",
+    "norms": command(
+        "extras:norms", "NormsArguments", "Section III-A: length of features against contrast of patches."
     ),
-    "fig3": Command(
-        "reproduce.architecture:fig3",
-        "Fig. 3: diagram of an encoder, read from the module.",
-        "reproduce.arguments:Fig3Arguments",
-    ),
-    "fig4": Command(
-        "reproduce.benchmarks:fig4",
-        "Fig. 4: HPatches, next to published numbers.",
-        "reproduce.arguments:Fig4Arguments",
-    ),
-    "fig5": Command(
-        "reproduce.benchmarks:fig5", "Fig. 5: matches of the hardest image pairs.", "reproduce.arguments:Fig5Arguments"
-    ),
-    "fig6a": Command(
-        "reproduce.checkpoints:fig6a", "Fig. 6 (a): FPR@95 along training.", "reproduce.arguments:Fig6aArguments"
-    ),
-    "fig6b": Command(
-        "reproduce.sweeps:fig6b", "Fig. 6 (b): sweeps over m and α.", "reproduce.arguments:Fig6bArguments"
-    ),
-    "fig6c": Command(
-        "reproduce.ablation:fig6c",
-        "Fig. 6 (c): ablation of self weight and power adjustment.",
-        "reproduce.arguments:Fig6cArguments",
-    ),
-    "fig7": Command(
-        "reproduce.sweeps:fig7",
-        "Fig. 7: α against HPatches mAP and easy-tough gap.",
-        "reproduce.arguments:Fig7Arguments",
-    ),
-    "reproducibility": Command(
-        "reproduce.checkpoints:reproducibility",
-        "Section V-A: several seeds, mean and spread.",
-        "reproduce.arguments:ReproducibilityArguments",
-    ),
-    "learning-rate": Command(
-        "reproduce.extras:learning_rate",
-        "Section III-E: the equivalent learning rate of a run.",
-        "reproduce.arguments:LearningRateArguments",
-    ),
-    "margin-share": Command(
-        "reproduce.extras:margin_share",
-        "Section V-B: the share of triplets beyond the margin m.",
-        "reproduce.arguments:MarginShareArguments",
-    ),
-    "norms": Command(
-        "reproduce.extras:norms",
-        "Section III-A: length of features against contrast of patches.",
-        "reproduce.arguments:NormsArguments",
-    ),
-    "modulation": Command(
-        "reproduce.modulation:modulation",
-        "Gradient of any loss over the angles of a triplet.",
-        "reproduce.arguments:ModulationArguments",
+    "modulation": command(
+        "modulation:modulation", "ModulationArguments", "Gradient of any loss over the angles of a triplet."
     ),
 }
 

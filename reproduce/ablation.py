@@ -8,15 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reproduce.arguments import Fig6cArguments, require_seeds
+from reproduce.arguments import Fig6cArguments
 from reproduce.groups import Group
+from reproduce.output import Table
 from reproduce.published import METHODS, POWER_RATIOS, TABLE1
 from reproduce.results import WAY_NAMES, WAYS, Result, concerns, number
 from reproduce.runs import Budget, Planned, plan_method, plan_run
-from sdgmnet.plots import COLOURS, COLUMN, new_figure, printed, save_print
+from sdgmnet.options import require_options
+from sdgmnet.plots.style import COLOURS, COLUMN, new_figure, printed, save_print
 from sdgmnet.report import Section
 
-Table = tuple[list[str], list[list[str]]]
 LATE = 0.9  # a run is in its last tenth
 SELF_WEIGHTS = {"theta": "&θ", "s": "&s", "l2": "&l₂", "af": "&AF"}
 FRAMEWORKS = {
@@ -33,7 +34,7 @@ RATIO_NOTE = (
 
 
 def fig6c(arguments: Fig6cArguments) -> None:
-    require_seeds(arguments.seeds)
+    require_options(arguments, seeds=1)
     groups, trained = arguments.open_trained(everywhere=arguments.scale == "full")
     done = arguments.carry_out(ablation_runs(trained, groups, arguments.budget(), arguments.seeds))
     if done is None:

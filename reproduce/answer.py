@@ -13,10 +13,11 @@ from reproduce.arguments import AnswerArguments
 from reproduce.benchmarks import reconstruction_table
 from reproduce.modulation import Modulation, draw_modulations, examine
 from reproduce.modulation import table as modulation_table
+from reproduce.output import Table
 from reproduce.published import HPATCHES_DIFFERENCES, METHODS, TABLE1
 from reproduce.results import FILE, Result, number, read_result
 from sdgmnet.errors import InputError
-from sdgmnet.plots import COLOURS, PAGE, new_figure, printed, save_print
+from sdgmnet.plots.style import COLOURS, PAGE, new_figure, printed, save_print
 from sdgmnet.report import Section, print_aside, sections_markdown
 from sdgmnet.storage import read_json, write_text
 from sdgmnet.training.angles import Angles
@@ -26,7 +27,6 @@ from sdgmnet.training.run import build_loss
 
 OURS = "sdgmnet"
 MODULATION_ROWS, MODULATION_GRID = 24, 16
-Table = tuple[list[str], list[list[str]]]
 
 
 class Interval(NamedTuple):
@@ -79,6 +79,10 @@ class Records:
         path = self.folder / f"{name}.json"
         return read_json(path) if path.exists() else None
 
+    def lines(self, name: str) -> dict[str, Any]:
+        """What a benchmark measured, by label; empty if it was not run."""
+        return dict((self.read(name) or {"lines": {}})["lines"])
+
     @cached_property
     def plan(self) -> dict[str, Any]:
         if not (self.folder / "plan.json").exists():
@@ -119,7 +123,7 @@ class Records:
         name, key, scale = {"hpatches": ("hpatches", "matching", 100.0), "correct": ("matching", "correct", 1.0)}[
             measure
         ]
-        lines = (self.read(name) or {"lines": {}})["lines"]
+        lines = self.lines(name)
         return {
             seed: {k: scale * v for k, v in lines[row.line(seed)][key].items()}
             for seed in row.runs
@@ -173,10 +177,7 @@ def difference_table(records: Records) -> Table:
 
 def benchmark_lines(records: Records, name: str) -> list[tuple[str, list[dict[str, Any]]]]:
     """Label, and the measured lines of its seeds."""
-    content = records.read(name)
-    if content is None:
-        return []
-    lines = content["lines"]
+    lines = records.lines(name)
     fixed = [(label, [line]) for label, line in lines.items() if label in ("SIFT", "RootSIFT")]
     learned = [(row.label, [lines[row.line(s)] for s in row.runs if row.line(s) in lines]) for row in records.rows]
     return fixed + [(label, found) for label, found in learned if found]
@@ -196,7 +197,7 @@ def fig4_table(records: Records) -> Table:
 
 def stated_table(records: Records) -> Table:
     """The differences that the paper's text states for Fig. 4."""
-    lines = (records.read("hpatches") or {"lines": {}})["lines"]
+    lines = records.lines("hpatches")
     body = []
     for task, better, worse, stated in HPATCHES_DIFFERENCES:
         first, second = records.row(better), records.row(worse)
@@ -218,8 +219,8 @@ def fig5_table(records: Records) -> Table:
 
 
 def table5(records: Records) -> Table:
-    lines = (records.read("reconstruction") or {"lines": {}})["lines"]
-    rows = [{**row, "label": label.removesuffix(", seed 0")} for label, line in lines.items() for row in line["rows"]]
+    lines = records.lines("reconstruction").items()
+    rows = [{**row, "label": label.removesuffix(", seed 0")} for label, line in lines for row in line["rows"]]
     return reconstruction_table(rows) if rows else (["set"], [])
 
 
@@ -351,7 +352,6 @@ def page(records: Records, command: str, losses: Sequence[Modulation]) -> str:
 
 
 def answer(arguments: AnswerArguments) -> None:
-    arguments.require_folder()
     records = Records(arguments.records)
     found = modulations(records)
     command = f"python -m reproduce answer {arguments.records} -o {arguments.out}"

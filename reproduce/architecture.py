@@ -10,8 +10,9 @@ from matplotlib.patches import FancyBboxPatch
 from torch import Tensor, nn
 
 from reproduce.arguments import Fig3Arguments
+from reproduce.output import draw_arrow
 from sdgmnet.encoders import ENCODERS, load_encoder
-from sdgmnet.plots import COLUMN, SMALL, printed, save_print
+from sdgmnet.plots.style import COLUMN, SMALL, printed, save_print
 from sdgmnet.report import Section
 
 SHORT = {
@@ -25,7 +26,6 @@ FILLS = {"weights": "#fdd49e", "other": "#deebf7", "ends": "#f0f0f0"}
 
 
 def fig3(arguments: Fig3Arguments) -> None:
-    arguments.require_folder()
     known = ENCODERS.get(arguments.encoder)
     encoder = load_encoder(arguments.encoder)[0] if known is None else known()
     layers, title = read_layers(encoder), type(encoder).__name__
@@ -65,9 +65,8 @@ def read_layers(encoder: nn.Module) -> list[Layer]:
         layers = [Layer("patch", "ends", tuple(patches.shape[1:]), 0)]
         if not torch.equal(x, patches):
             layers.append(Layer(_preparation(x), "other", tuple(x.shape[1:]), 0))
-        layers += _boxes(
-            leaves, x, float(getattr(encoder, "dropout", 0.0) or 0.0), getattr(encoder, "feature_shape", ())
-        )
+        dropout = float(getattr(encoder, "dropout", 0.0) or 0.0)
+        layers += _boxes(leaves, x, dropout, getattr(encoder, "feature_shape", ()))
     finally:
         encoder.train(training)
     is_unit = bool(torch.allclose(descriptors.norm(dim=1), torch.ones(2), atol=1e-4))
@@ -133,12 +132,11 @@ def draw_fig3(title: str, layers: Sequence[Layer], stem: Path | str) -> list[Pat
             y = height - 0.42 - number * step
             corner, style = (0.1, y - box_height / 2), "round,pad=0,rounding_size=0.04"
             fill = FILLS[layer.kind]
-            axis.add_patch(
-                FancyBboxPatch(corner, box_width - 0.1, box_height, boxstyle=style, facecolor=fill, edgecolor="0.35")
-            )
+            box = FancyBboxPatch(corner, box_width - 0.1, box_height, boxstyle=style, facecolor=fill, edgecolor="0.35")
+            axis.add_patch(box)
             fitting = (
                 72 * (box_width - 0.2) / (0.55 * len(layer.text))
-            )  # points: a letter is about half as wide as high
+            )  # points: letters are about half as wide as high
             axis.text(0.05 + box_width / 2, y, layer.text, ha="center", va="center", fontsize=min(SMALL - 0.5, fitting))
             size = "×".join(str(one) for one in (*layer.shape[1:], layer.shape[0]))
             axis.text(2.86, y, size, ha="right", va="center", fontsize=SMALL)
@@ -146,16 +144,8 @@ def draw_fig3(title: str, layers: Sequence[Layer], stem: Path | str) -> list[Pat
                 count = f"{layer.parameters:,}".replace(",", "\N{NO-BREAK SPACE}")
                 axis.text(3.42, y, count, ha="right", va="center", fontsize=SMALL)
             if number:
-                arrow = {
-                    "arrowstyle": "-|>",
-                    "color": "0.35",
-                    "linewidth": 0.6,
-                    "mutation_scale": 5,
-                    "shrinkA": 0,
-                    "shrinkB": 0,
-                }
                 above, below = (1.2, y + step - box_height / 2), (1.2, y + box_height / 2)
-                axis.annotate("", xy=below, xytext=above, arrowprops=arrow)
+                draw_arrow(axis, above, below, "0.35", linewidth=0.6, head=5)
         total = f"{sum(one.parameters for one in layers):,}".replace(",", "\N{NO-BREAK SPACE}")
         axis.text(3.42, 0.1, f"{total} in all", ha="right", va="center", fontsize=SMALL)
         return save_print(figure, stem)

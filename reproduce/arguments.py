@@ -14,7 +14,7 @@ from reproduce.published import METHODS, Presets
 from sdgmnet.data.hpatches.tasks import PAIRS
 from sdgmnet.descriptors import COMPARED
 from sdgmnet.errors import InputError
-from sdgmnet.options import Flag, Option, Out, Positional
+from sdgmnet.options import Flag, Option, Out, Positional, require_options
 from sdgmnet.pretrained import ALIAS
 from sdgmnet.report import progress_bars
 
@@ -55,10 +55,7 @@ class PlanArguments(OutputArguments):
         if self.plan and self.finished:
             raise InputError("--plan and --finished exclude each other: give one of them.")
         given = SMALL_BUDGET if self.scale == "small" else FULL_BUDGET
-        for name in ("iterations", "batch_size", "checkpoint_pairs"):
-            value = getattr(self, name)
-            if value is not None and value < 2:
-                raise InputError(f"--{name.replace('_', '-')} must be at least 2, not {value}.")
+        require_options(self, iterations=2, batch_size=2, checkpoint_pairs=2)
         return Budget(
             self.iterations or given.iterations,
             self.batch_size or given.batch_size,
@@ -69,7 +66,6 @@ class PlanArguments(OutputArguments):
     def open_groups(self) -> "list[Group]":
         from reproduce.groups import open_groups
 
-        self.require_folder()
         with progress_bars() as on_progress:
             return open_groups(self.groups, self.phototour, on_progress)
 
@@ -88,27 +84,17 @@ class PlanArguments(OutputArguments):
         return f"{kind}: {'; '.join(parts)}. A group's score is the mean over its scenes.{drawn_sentence}"
 
     def print_plan(self, runs: "Sequence[Planned]", then: "Then | None" = None) -> None:
-        from reproduce.runner import (
-            NOTHING_MORE,
-            announce,
-            plan_content,
-            require_batches,
-            seconds_of,
-            seconds_per_iteration,
-        )
+        from reproduce import runner
         from reproduce.runs import unique_runs
 
-        then = NOTHING_MORE if then is None else then
-        unique = unique_runs(runs)
-        require_batches(unique)
-        rates = seconds_per_iteration(unique, self.out)
+        then, unique = then or runner.NOTHING_MORE, unique_runs(runs)
+        runner.require_batches(unique)
+        rates = runner.seconds_per_iteration(unique, self.out)
         if not self.json:
-            announce(unique, self.out, rates, then)
+            runner.announce(unique, self.out, rates, then)
             return
-        later = (
-            {"runs": then.runs, "what": then.what, "seconds": seconds_of(then, unique, rates)} if then.runs else None
-        )
-        print(json.dumps({"runs": plan_content(unique, self.out, rates), "then": later}, indent=2))
+        later = {**then._asdict(), "seconds": runner.seconds_of(then, unique, rates)} if then.runs else None
+        print(json.dumps({"runs": runner.plan_content(unique, self.out, rates), "then": later}, indent=2))
 
 
 class Done(NamedTuple):
@@ -350,7 +336,21 @@ class Table5Arguments(BenchmarkArguments):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fig1Arguments(OutputArguments):
+class RunArguments(OutputArguments):
+    run: Positional[Path]
+    """Folder of a finished run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkArguments(OutputArguments):
+    data: str = "demo"
+    """A PatchSet, a PhotoTour folder, or demo."""
+    weights: str = ALIAS
+    """The shipped weights (sdgmnet), a .safetensors file or the folder of a run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fig1Arguments(NetworkArguments):
     """Fig. 1 for a hard and an easy triplet of a real batch: patches, positions on the sphere, modulated gradients.
 
     For example:
@@ -361,10 +361,6 @@ class Fig1Arguments(OutputArguments):
     as a triangle on a sphere. The length of an arrow is SDGM's weight with the statistics of this batch.
     """
 
-    data: str = "demo"
-    """A PatchSet, a PhotoTour folder, or demo."""
-    weights: str = ALIAS
-    """The shipped weights (sdgmnet), a .safetensors file or the folder of a run."""
     points: int = 256
     """Number of points in the batch, two patches each."""
     margin: float = 0.6
@@ -374,16 +370,13 @@ class Fig1Arguments(OutputArguments):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fig2Arguments(OutputArguments):
+class Fig2Arguments(RunArguments):
     """Fig. 2: the self weights, the probabilistic margin and their product, over the angles at the end of a run.
 
     For example:
 
         python -m reproduce fig2 runs/one -o fig2
     """
-
-    run: Positional[Path]
-    """Folder of a finished run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -501,8 +494,8 @@ class Fig6cArguments(SDGMNetArguments):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearningRateArguments(OutputArguments):
-    """Section III-E: the equivalent learning rate. The running power starts high, so the first steps are small.
+class LearningRateArguments(RunArguments):
+    """Section III-E: the equivalent learning rate of a run with SDGM's loss: its power starts high, its first steps are small.
 
     For example:
 
@@ -512,12 +505,9 @@ class LearningRateArguments(OutputArguments):
     to 1, and drops when the warm-up ends, because the weights then fall below 1.
     """
 
-    run: Positional[Path]
-    """Folder of a run with SDGM's loss."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class MarginShareArguments(OutputArguments):
+class MarginShareArguments(RunArguments):
     """The share of triplets beyond the probabilistic margin m, for the angles at the end of a run.
 
     For example:
@@ -527,12 +517,9 @@ class MarginShareArguments(OutputArguments):
     Section V-B of the paper says fewer than 30 % at m = 0.7. If θʳ were normally distributed, the share would be 1 - m.
     """
 
-    run: Positional[Path]
-    """Folder of a finished run."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class NormsArguments(OutputArguments):
+class NormsArguments(NetworkArguments):
     """Section III-A: plot the feature norm ‖x‖ before normalisation against the contrast of the patch.
 
     For example:
@@ -542,14 +529,5 @@ class NormsArguments(OutputArguments):
     The paper keeps the factor 1/‖x‖ of Eq. (5), because it expects patches of high quality to have large norms.
     """
 
-    data: str = "demo"
-    """A PatchSet, a PhotoTour folder, or demo."""
-    weights: str = ALIAS
-    """The shipped weights (sdgmnet), a .safetensors file or the folder of a run."""
     patches: int = 4000
     """Maximum number of patches, evenly spread over the set."""
-
-
-def require_seeds(seeds: int, option: str = "--seeds") -> None:
-    if seeds < 1:
-        raise InputError(f"{option} must be at least 1, not {seeds}.")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reproduce.arguments import BenchmarkArguments, Fig4Arguments, Fig5Arguments, Table5Arguments
+from reproduce.output import Table, both_kinds
 from reproduce.published import HARDNET_REPOSITORY, HPATCHES_ARTICLE, HPATCHES_DIFFERENCES
 from sdgmnet.benchmarks import hpatches, matching, reconstruction
 from sdgmnet.benchmarks.hpatches import TASKS, Row, gap, headline
@@ -19,15 +20,14 @@ from sdgmnet.descriptors import descriptor_fingerprint, load_descriptors, split_
 from sdgmnet.engine import use_threads
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import IMAGE_SUFFIXES
-from sdgmnet.plots import draw_fig4, draw_fig5, draw_reconstruction, image_pair, method_of
-from sdgmnet.report import Section, print_aside, progress_bars, sections_markdown
+from sdgmnet.plots.benchmarks import draw_fig4, draw_fig5, draw_reconstruction, fig5_rows
+from sdgmnet.plots.style import method_of
+from sdgmnet.report import Section, percent, print_aside, progress_bars, sections_markdown
 from sdgmnet.sfm.colmap import require_pycolmap
 from sdgmnet.sfm.workspace import require_apart
 from sdgmnet.storage import read_json, reason_of, write_json, write_text
 
-Table = tuple[list[str], list[list[str]]]
 Results = dict[str, Any]  # of a benchmark, as results.json has them
-FIG5_ROWS = 5
 
 
 def run_once(
@@ -37,7 +37,6 @@ def run_once(
     run: Callable[[Path], tuple[Results, Sequence[Section]]],
 ) -> Results:
     """Results of the same benchmark run earlier into -o, otherwise of `run(root)`, written as results.json and table.md."""
-    arguments.require_folder()
     if not arguments.descriptors:
         raise InputError("name at least one descriptor.")
     if arguments.root is None or not arguments.root.is_dir():
@@ -102,7 +101,6 @@ def data_fingerprint(root: Path) -> str:
 
 def fig4(arguments: Fig4Arguments) -> None:
     if arguments.results is not None:
-        arguments.require_folder()
         results = read_results(arguments.results)
     else:
         options = {"split": arguments.split, "tasks": str(arguments.tasks), "pairs": arguments.pairs}
@@ -128,19 +126,11 @@ def fig4(arguments: Fig4Arguments) -> None:
     )
 
 
-def both_kinds(draw: Callable[..., None], stem: Path) -> list[Path]:
-    paths = [Path(f"{stem}.{kind}") for kind in ("png", "pdf")]
-    for path in paths:
-        draw(path=path)
-    return paths
-
-
 def run_hpatches(arguments: Fig4Arguments, root: Path) -> tuple[Results, Sequence[Section]]:
     with progress_bars() as on_progress:
         report = hpatches.compare(
             load_descriptors(arguments.descriptors),
             root,
-            fingerprints=[descriptor_fingerprint(text) for text in arguments.descriptors],
             split=arguments.split,
             tasks=arguments.tasks,
             cache=arguments.out / "cache",
@@ -161,9 +151,6 @@ def hpatches_note(results: Results) -> str:
 
 
 def measured_table(lines: Sequence[tuple[str, list[Row]]]) -> Table:
-    def percent(value: float | None) -> str:
-        return "-" if value is None else f"{100 * value:.2f}"
-
     body = [
         [label, *(percent(headline(rows, task)) for task in TASKS), *(percent(gap(rows, task)) for task in TASKS)]
         for label, rows in lines
@@ -214,15 +201,9 @@ def run_matching(arguments: Fig5Arguments, root: Path) -> tuple[Results, Sequenc
         raise InputError(f"no sequence could be evaluated. {' '.join([*left_out, *errors])}")
     for error in [*left_out, *errors]:
         print_aside(f"{error} This sequence is left out.")
-    by_name = {one.name: one for one in sequences}
-    columns = list(results.values())
-    pairs = [
-        image_pair([scores[number] for scores in columns], by_name)
-        for number in matching.hardest_pairs(results, FIG5_ROWS)
-    ]
     for path in existing_images(arguments.out / "fig5"):
         path.unlink()  # of an earlier run, if there is no pair to show now
-    if pairs:
+    if pairs := fig5_rows(results, sequences):
         both_kinds(partial(draw_fig5, list(results), pairs), arguments.out / "fig5")
     options = (matching.KEYPOINTS, matching.NEAR)
     return matching.content(results, [*left_out, *errors], *options), matching.sections(results, *options)
@@ -244,7 +225,6 @@ def sampled_table(results: Results) -> tuple[str, list[str], list[list[str]]]:
 def table5(arguments: Table5Arguments) -> None:
     folder = arguments.results or arguments.out
     if arguments.results is not None:
-        arguments.require_folder()
         unfinished = arguments.results.is_dir() and not (arguments.results / "results.json").exists()
         results = read_summaries(arguments.results) if unfinished else read_results(arguments.results)
     else:

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from reproduce.arguments import Fig6aArguments, ReproducibilityArguments, require_seeds
+from reproduce.arguments import Fig6aArguments, ReproducibilityArguments
+from reproduce.output import Table
 from reproduce.published import REPRODUCIBILITY, TABLE1, TABLE1_COLUMNS
 from reproduce.results import Cells, Result, concerns, curve, mean_of, top_ten
 from reproduce.runs import Planned, plan_method
-from sdgmnet.plots import COLOURS, COLUMN, FURTHER_COLOURS, new_figure, printed, save_print
+from sdgmnet.options import require_options
+from sdgmnet.plots.style import COLOURS, COLUMN, FURTHER_COLOURS, new_figure, printed, save_print
 from sdgmnet.report import Section
 
-Table = tuple[list[str], list[list[str]]]
 Curve = list[tuple[int, float]]  # step, mean FPR@95 of the test groups
 Spread = dict[str, list[float]]  # "TRAIN→TEST" or "mean" -> FPR@95 of the ten best checkpoints, per seed
 TOP_TEN = "the mean of a run's ten best checkpoints, chosen on the test pairs (the paper's way)"
@@ -89,7 +90,7 @@ def draw_fig6a(curves: dict[str, Curve], stem: Path, pairs: str) -> list[Path]:
 
 
 def reproducibility(arguments: ReproducibilityArguments) -> None:
-    require_seeds(arguments.seeds)
+    require_options(arguments, seeds=1)
     groups, trained = arguments.open_trained()
     budget, seeds = arguments.budget(), range(arguments.seeds)
     done = arguments.carry_out([plan_method("sdgmnet", one, groups, budget, seed) for seed in seeds for one in trained])

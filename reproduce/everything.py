@@ -6,10 +6,10 @@ Each loss first gets the same search over learning rates, judged on a scene that
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import NamedTuple
 
-from reproduce.arguments import EverythingArguments, require_seeds
+from reproduce.arguments import EverythingArguments
 from reproduce.groups import Group, make_group
 from reproduce.measure import (
     HAND_CRAFTED,
@@ -22,12 +22,13 @@ from reproduce.measure import (
     measure_sift,
 )
 from reproduce.published import METHODS
-from reproduce.results import Result
+from reproduce.results import Result, mean_of
 from reproduce.runner import announce, require_batches, run_plan, seconds_per_iteration
 from reproduce.runs import Budget, Planned, missing, plan_run, unique_runs
 from sdgmnet.data.patchset import PatchSet, scene_of
 from sdgmnet.data.sources import open_patchsets, require_holdout
 from sdgmnet.errors import InputError
+from sdgmnet.options import require_options
 from sdgmnet.report import print_aside, progress_bars
 from sdgmnet.storage import try_lock, write_json
 from sdgmnet.training.recipes import settings_of
@@ -35,17 +36,8 @@ from sdgmnet.training.recipes import settings_of
 RATES = (0.1, 0.3, 1.0)  # of the search; 1 is the paper's
 CHECKPOINTS = 10
 KEPT = (
-    "encoder",
-    "holdout",
-    "validation",
-    "pairs",
-    "search_pairs",
-    "batch_size",
-    "seeds",
-    "window",
-    "scenes_per_batch",
-    "threads",
-)
+    "encoder", "holdout", "validation", "pairs", "search_pairs", "batch_size", "seeds", "window", "scenes_per_batch", "threads",
+)  # fmt: skip
 LEARNED = tuple(name for name, method in METHODS.items() if method.recipe is not None)
 FIRST, SECOND = ("sdgmnet", "hardnet+frn"), ("hynet", "sosnet", "cdfdesc")
 
@@ -89,9 +81,7 @@ def open_scenes(arguments: EverythingArguments) -> Scenes:
         raise InputError(
             "--holdout needs test scenes, and --validation another scene, on which learning rates are chosen."
         )
-
-    def group(name: str, sets: Sequence[PatchSet]) -> Group:
-        return make_group(name, arguments.data, sets)
+    group = partial(make_group, folders=arguments.data)
 
     def without(held_out: Sequence[str]) -> list[PatchSet]:
         scenes = {scene_of(one) for one in found if one.name in held_out}
@@ -102,10 +92,10 @@ def open_scenes(arguments: EverythingArguments) -> Scenes:
     if not search:
         raise InputError("--holdout and --validation leave nothing to train on: give more sets with --data.")
     return Scenes(
-        group("sets", train),
-        group("search", search),
-        group(arguments.validation, [by_name[arguments.validation]]),
-        tuple(group(name, [by_name[name]]) for name in arguments.holdout),
+        group("sets", found=train),
+        group("search", found=search),
+        group(arguments.validation, found=[by_name[arguments.validation]]),
+        tuple(group(name, found=[by_name[name]]) for name in arguments.holdout),
     )
 
 
@@ -117,38 +107,21 @@ def plan_row(
     own = settings_of(recipe, preset)
     batch = min(own.batch_size, arguments.batch_size)
     budget = Budget(math.ceil(arguments.pairs / batch), batch, CHECKPOINTS, arguments.checkpoint_pairs)
-    return plan_run(
-        method if preset == "sdgm" else f"{method}-native",
-        recipe,
-        preset,
-        scenes.train,
-        [scenes.train, *scenes.tests],
-        budget,
-        seed,
-        learning_rate=own.learning_rate if rate is None else rate,
-        **common(arguments, preset),
-    )
+    name, groups = method if preset == "sdgm" else f"{method}-native", [scenes.train, *scenes.tests]
+    settings = {**common(arguments, preset), "learning_rate": own.learning_rate if rate is None else rate}
+    return plan_run(name, recipe, preset, scenes.train, groups, budget, seed, **settings)
 
 
 def plan_search(arguments: EverythingArguments, scenes: Scenes, method: str) -> list[Planned]:
     batch = arguments.batch_size
     budget = Budget(math.ceil(arguments.search_pairs / batch), batch, 1, arguments.checkpoint_pairs)
-    groups = [scenes.search, scenes.validation]
-    recipe = METHODS[method].recipe or ""
-    return [
-        plan_run(
-            f"{method}-rate={rate:g}",
-            recipe,
-            "sdgm",
-            scenes.search,
-            groups,
-            budget,
-            0,
-            learning_rate=rate,
-            **common(arguments, "sdgm"),
-        )
-        for rate in RATES
-    ]
+    groups, recipe = [scenes.search, scenes.validation], METHODS[method].recipe or ""
+
+    def plan(rate: float) -> Planned:
+        settings = {**common(arguments, "sdgm"), "learning_rate": rate}
+        return plan_run(f"{method}-rate={rate:g}", recipe, "sdgm", scenes.search, groups, budget, 0, **settings)
+
+    return [plan(rate) for rate in RATES]
 
 
 def common(arguments: EverythingArguments, preset: str) -> dict[str, object]:
@@ -159,12 +132,8 @@ def common(arguments: EverythingArguments, preset: str) -> dict[str, object]:
 
 def best_rate(results: Sequence[Result]) -> float:
     """That of the lowest FPR@95 on the validation scene; of equal ones the paper's, or the nearest to it."""
-    scores = {result.config["learning_rate"]: score_of(result) for result in results}
+    scores = {one.config["learning_rate"]: 1.0 if one.diverged else mean_of(one.last) for one in results}
     return min(scores, key=lambda rate: (scores[rate], -rate))
-
-
-def score_of(result: Result) -> float:
-    return 1.0 if result.diverged is not None else sum(result.last.values()) / len(result.last)
 
 
 Carry = Callable[[Sequence[Planned]], object]
@@ -188,13 +157,9 @@ def rows_of(arguments: EverythingArguments, scenes: Scenes, carry: Carry) -> Ite
 
 
 def everything(arguments: EverythingArguments) -> None:
-    require_seeds(arguments.seeds)
+    require_options(arguments, seeds=1, pairs=2, search_pairs=2, batch_size=2, checkpoint_pairs=2)
     if unknown := [name for name in arguments.only if name not in LEARNED]:
         raise InputError(f"--only {unknown[0]}: no such row; there are {', '.join(LEARNED)}.")
-    for option in ("pairs", "search_pairs", "batch_size", "checkpoint_pairs"):
-        if getattr(arguments, option) < 2:
-            raise InputError(f"--{option.replace('_', '-')} must be at least 2, not {getattr(arguments, option)}.")
-    arguments.require_folder()
     scenes = open_scenes(arguments)
     if arguments.plan:
         print_plan(arguments, scenes)
@@ -228,7 +193,7 @@ def measure(arguments: EverythingArguments, scenes: Scenes) -> None:
     keep_runs([*rows, *searched], out, records)
     found = [result for one in rows if (result := one.result(out)) is not None and result.diverged is None]
     measure_sift(scenes.tests, found, out, records)
-    learned = {label_of(one): str(weights_of(one, out)) for one in rows if weights_of(one, out).exists()}
+    learned = {label_of(one): str(file) for one in rows if (file := one.weights(out)).exists()}
     specs = {**HAND_CRAFTED, **learned}
     if arguments.sequences is not None:
         measure_hpatches(specs, arguments.sequences, out, records)
@@ -249,7 +214,3 @@ def print_plan(arguments: EverythingArguments, scenes: Scenes) -> None:
     print_aside(
         f"Pairs: {sum(one.config.pairs for one in runs)}, {sum(one.config.pairs for one in left)} of them to do."
     )
-
-
-def weights_of(one: Planned, out: Path) -> Path:
-    return one.find(out) / "last.safetensors"

@@ -18,7 +18,8 @@ from sdgmnet.encoders import load_encoder
 from sdgmnet.engine import feature_lengths
 from sdgmnet.errors import InputError
 from sdgmnet.loss.sdgm import PAPER_POWER_PER_PAIR
-from sdgmnet.plots import COLUMN, NEGATIVE, POSITIVE, RELATIVE, new_figure, printed, save_print
+from sdgmnet.options import require_options
+from sdgmnet.plots.style import COLUMN, NEGATIVE, POSITIVE, RELATIVE, new_figure, printed, save_print
 from sdgmnet.report import Section, print_aside, progress_bars
 from sdgmnet.training.angles import Angles
 from sdgmnet.training.config import TrainConfig
@@ -28,22 +29,15 @@ ORANGE = "#d55e00"
 
 
 def learning_rate(arguments: LearningRateArguments) -> None:
-    arguments.require_folder()
     require_run(arguments.run)
     config = TrainConfig.load(arguments.run / "config.json")
     if not config.loss_setting("power_adjustment"):
         raise InputError(f"{arguments.run} was trained without power adjustment: no power scaled its learning rate.")
     log = arguments.run / "log.jsonl"
     rates = read_factors(read_log(log, "epoch"), str(log))
-    rows = [
-        [
-            f"{rates.step[k]:.0f}",
-            f"{rates.learning_rate[k]:.4g}",
-            f"{rates.factor_pos[k]:.3f}",
-            f"{rates.factor_neg[k]:.3f}",
-        ]
-        for k in np.unique(np.linspace(0, len(rates.step) - 1, 12, dtype=np.int64))
-    ]
+    shown = np.unique(np.linspace(0, len(rates.step) - 1, 12, dtype=np.int64))
+    patterns = (".0f", ".4g", ".3f", ".3f")
+    rows = [[format(column[k], pattern) for column, pattern in zip(rates, patterns, strict=True)] for k in shown]
     caption = (
         f"{caption_of_run(arguments.run)} f = P / E_t[P]: mean power of an epoch's batches over the running power at its end; "
         "equivalent learning rate = learning rate · f."
@@ -110,7 +104,6 @@ MARGINS = np.round(np.arange(0, 0.96, 0.05), 2)
 
 
 def margin_share(arguments: MarginShareArguments) -> None:
-    arguments.require_folder()
     angles = read_angles(arguments.run)
     config = TrainConfig.load(arguments.run / "config.json")
     shares = margin_shares(angles)
@@ -158,9 +151,7 @@ def draw_margin_shares(shares: np.ndarray, margin: float, stem: Path | str) -> l
 
 
 def norms(arguments: NormsArguments) -> None:
-    if arguments.patches < 4:
-        raise InputError(f"--patches must be at least 4, not {arguments.patches}.")
-    arguments.require_folder()
+    require_options(arguments, patches=4)
     patchset, encoder = open_patchset(arguments.data), load_encoder(arguments.weights)[0]
     count = min(len(patchset), arguments.patches)
     print_aside(f"Lengths of features: {count} patches of {patchset.name}.")

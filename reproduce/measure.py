@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from reproduce.benchmarks import FIG5_ROWS, both_kinds, data_fingerprint
+from reproduce.benchmarks import data_fingerprint
 from reproduce.groups import Group
 from reproduce.modulation import read_angles
+from reproduce.output import both_kinds
 from reproduce.published import METHODS
 from reproduce.results import FILE, Result
 from reproduce.runs import Planned
@@ -24,7 +25,7 @@ from sdgmnet.benchmarks.photo_sets import read_photo_sets
 from sdgmnet.benchmarks.reconstruction import BenchmarkOptions
 from sdgmnet.data.hpatches.strips import StripOptions, make_strips
 from sdgmnet.descriptors import descriptor_fingerprint, load_descriptors
-from sdgmnet.plots import draw_fig5, image_pair
+from sdgmnet.plots.benchmarks import draw_fig5, fig5_rows
 from sdgmnet.report import print_aside, progress_bars
 from sdgmnet.storage import read_json, write_json, write_text
 
@@ -80,47 +81,39 @@ def measure_sift(tests: Sequence[Group], found: Sequence[Result], out: Path, rec
     write_rows(records / "sift.json", sift_cells(tests, found, out)[0])
 
 
-def known_lines(path: Path, specs: Mapping[str, str], data: str) -> dict[str, Any]:
-    """Measured earlier on the same data, by label: with the same weights, or with weights of which only records are left."""
-    if not path.exists():
-        return {}
+def known_lines(path: Path, specs: Mapping[str, str], data: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Measured earlier on the same data, by label: with the same weights, or with weights of which only records are left; and
+    the specs that are not among them."""
+    known: dict[str, Any] = read_json(path) if path.exists() else {"data": data, "lines": {}}
     fingerprints = {label: descriptor_fingerprint(spec) for label, spec in specs.items()}
-    known = read_json(path)
-    return {
+    lines = {
         label: line
         for label, line in known["lines"].items()
         if known["data"] == data and line["weights"] == fingerprints.get(label, line["weights"])
     }
+    return lines, {label: spec for label, spec in specs.items() if label not in lines}
 
 
 def measure_hpatches(specs: Mapping[str, str], sequences: Path, out: Path, records: Path) -> None:
     """Fig. 4: mAP of the three tasks on strips cut from the sequences, and of matching per sequence."""
     strips, cache, path = out / "strips", out / "hpatches-cache", records / "hpatches.json"
     data = data_fingerprint(sequences)
-    lines = known_lines(path, specs, data)
-    new = {label: spec for label, spec in specs.items() if label not in lines}
+    lines, new = known_lines(path, specs, data)
     if not new:
         return
-    fingerprints = [descriptor_fingerprint(spec) for spec in new.values()]
+    descriptors = load_descriptors([f"{label}={spec}" for label, spec in new.items()])
     with progress_bars() as on_progress:
         if not strips.exists():
             make_strips(sequences, strips, StripOptions(), on_progress=on_progress)
-        report = hpatches.compare(
-            load_descriptors([f"{label}={spec}" for label, spec in new.items()]),
-            strips,
-            fingerprints=fingerprints,
-            split="all",
-            cache=cache,
-            on_progress=on_progress,
-        )
-    for (label, rows), fingerprint in zip(report.lines, fingerprints, strict=True):
-        folder = cache / cache_name(fingerprint)
+        report = hpatches.compare(descriptors, strips, split="all", cache=cache, on_progress=on_progress)
+    for (label, rows), descriptor in zip(report.lines, descriptors, strict=True):
+        folder = cache / cache_name(descriptor.fingerprint)
         files = [(name, np.load(next(folder.glob(f"{name}-*.npy")), mmap_mode="r")) for name in report.choice.names]
         each: dict[str, list[float]] = {}
         for one in match_strips(Descriptors.gather(files, [array.shape[1] for _, array in files])):
             each.setdefault(one.sequence, []).append(one.ap)
         lines[label] = {
-            "weights": fingerprint,
+            "weights": descriptor.fingerprint,
             "map": {task: hpatches.headline(rows, task) for task in hpatches.TASKS},
             "delta_map": {task: hpatches.gap(rows, task) for task in hpatches.TASKS},
             "matching": {name: float(np.mean(values)) for name, values in each.items()},
@@ -131,8 +124,7 @@ def measure_hpatches(specs: Mapping[str, str], sequences: Path, out: Path, recor
 def measure_matching(specs: Mapping[str, str], sequences: Path, out: Path, records: Path) -> None:
     """Fig. 5: correct matches of 200 random keypoints, per sequence; the figure shows the first seeds."""
     data, path = data_fingerprint(sequences), records / "matching.json"
-    lines = known_lines(path, specs, data)
-    new = {label: spec for label, spec in specs.items() if label not in lines}
+    lines, new = known_lines(path, specs, data)
     if not new:
         return
     found, left_out = matching.read_sequences(sequences, ())
@@ -142,10 +134,7 @@ def measure_matching(specs: Mapping[str, str], sequences: Path, out: Path, recor
     for error in [*left_out, *errors]:
         print_aside(f"{error} This sequence is left out.")
     shown = {label: results[label] for label in first_seeds(new)}
-    by_name = {one.name: one for one in found}
-    columns = list(shown.values())
-    hardest = matching.hardest_pairs(shown, FIG5_ROWS) if shown else []
-    pairs = [image_pair([scores[number] for scores in columns], by_name) for number in hardest]
+    pairs = fig5_rows(shown, found)
     if pairs and not lines:  # the figure needs the matches of all
         both_kinds(partial(draw_fig5, list(shown), pairs), out / "fig5")
     for label, scores in results.items():
@@ -164,15 +153,11 @@ def measure_matching(specs: Mapping[str, str], sequences: Path, out: Path, recor
 def measure_reconstruction(specs: Mapping[str, str], photos: Path, out: Path, records: Path) -> None:
     """Table 5: sparse models of each set; a line is kept as soon as it is measured."""
     data, path = data_fingerprint(photos), records / "reconstruction.json"
-    lines = known_lines(path, specs, data)
-    options = BenchmarkOptions()
-    for label, spec in specs.items():
-        if label in lines:
-            continue
-        sets = read_photo_sets(photos)
+    lines, new = known_lines(path, specs, data)
+    for label, spec in new.items():
+        sets, entries = read_photo_sets(photos), reconstruction.parse_entries([f"{label}={spec}"])
         with progress_bars() as on_progress:
-            entries = reconstruction.parse_entries([f"{label}={spec}"])
-            rows, failed = reconstruction.run(entries, sets, out / "reconstruction", options, on_progress)
+            rows, failed = reconstruction.run(entries, sets, out / "reconstruction", BenchmarkOptions(), on_progress)
         kept = [{key: row[key] for key in MODEL} | ({"pose": row["pose"]} if "pose" in row else {}) for row in rows]
         lines[label] = {"weights": descriptor_fingerprint(spec), "rows": kept, "failed": failed}
         write_json(path, {"data": data, "lines": lines})

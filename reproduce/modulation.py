@@ -4,6 +4,7 @@ import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,17 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from scipy.stats import rankdata
 from torch import nn
 
 from reproduce.arguments import Fig2Arguments, ModulationArguments
-from reproduce.output import caption_of_run
+from reproduce.output import Table, both_kinds, caption_of_run
 from reproduce.published import LAST_MOMENTS
 from sdgmnet.errors import InputError
 from sdgmnet.loss.registry import loss_by_name
 from sdgmnet.metrics import skewness
-from sdgmnet.plots import NEGATIVE, PAGE, POSITIVE, SMALL, draw_fig2, new_figure, printed, save_print
+from sdgmnet.plots.style import NEGATIVE, PAGE, POSITIVE, SMALL, new_figure, printed, save_print
+from sdgmnet.plots.training import draw_fig2
 from sdgmnet.registry import is_loss_name, own_file, parse_options
 from sdgmnet.report import Section, print_aside, progress_bars
 from sdgmnet.training.angles import Angles
@@ -54,7 +57,6 @@ def kind_of_moments(config: TrainConfig) -> str:
 
 
 def fig2(arguments: Fig2Arguments) -> None:
-    arguments.require_folder()
     angles = read_angles(arguments.run)
     config = TrainConfig.load(arguments.run / "config.json")
     settings = {name: config.sdgm_setting(name) for name in ("margin", "self_weight", "coupled_weight")}
@@ -80,13 +82,11 @@ def fig2(arguments: Fig2Arguments) -> None:
     kinds = ("running mean", "running std") if config.loss == "sdgm" else ("mean of the weights", "std of the weights")
     header = ("angle (rad)", *kinds, "mean of the triplets", "std of the triplets", "skewness")
 
-    def draw(stem: Path) -> list[Path]:
-        paths = [Path(f"{stem}.{kind}") for kind in ("png", "pdf")]
-        for path in paths:
-            draw_fig2(arguments.run / "angles.npz", path, *settings.values())
-        return paths
+    def draw(path: Path) -> None:
+        draw_fig2(arguments.run / "angles.npz", path, *settings.values())
 
-    arguments.deliver("fig2", results, [Section("Fig. 2", caption, header, rows)], draw)
+    section = Section("Fig. 2", caption, header, rows)
+    arguments.deliver("fig2", results, [section], partial(both_kinds, draw))
 
 
 def modulation(arguments: ModulationArguments) -> None:
@@ -96,7 +96,6 @@ def modulation(arguments: ModulationArguments) -> None:
         raise InputError("a loss is given twice: name each once.")
     if arguments.grid < 2 or arguments.pairs < 4:
         raise InputError("--grid must be at least 2 and --pairs at least 4.")
-    arguments.require_folder()
     if arguments.run is None:
         angles, source = paper_angles(), "normal angles with the moments of the authors' last epoch on Liberty"
     else:
@@ -128,10 +127,10 @@ def modulation(arguments: ModulationArguments) -> None:
     arguments.deliver("modulation", results, [section], lambda stem: draw_modulations(found, angles, source, stem))
 
 
-def paper_angles(count: int = 4096, seed: int = 0) -> Angles:
+def paper_angles() -> Angles:
     """Normally distributed angles with the moments of the authors' last epoch on Liberty."""
-    random = np.random.default_rng(seed)
-    theta = [random.normal(mean, std, count).clip(0.02, RIGHT) for mean, std in LAST_MOMENTS[:2]]
+    random = np.random.default_rng(0)
+    theta = [random.normal(mean, std, 4096).clip(0.02, RIGHT) for mean, std in LAST_MOMENTS[:2]]
     return Angles(theta[0], theta[1], LAST_MOMENTS)
 
 
@@ -232,15 +231,8 @@ def summary(one: Modulation) -> dict[str, float | None]:
 
 def rank_correlation(x: np.ndarray, y: np.ndarray) -> float | None:
     """Spearman's, ties with their mean rank; None if one of them is constant."""
-    ranks = [_ranks(one) for one in (x, y)]
-    if min(one.std() for one in ranks) == 0:
-        return None
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[inverse])
+    ranks = rankdata([x, y], axis=1)
+    return None if min(ranks.std(axis=1)) == 0 else float(np.corrcoef(ranks)[0, 1])
 
 
 COLUMNS = {  # of `summary`: title and format
@@ -252,7 +244,7 @@ COLUMNS = {  # of `summary`: title and format
 }
 
 
-def table(modulations: Sequence[Modulation]) -> tuple[list[str], list[list[str]]]:
+def table(modulations: Sequence[Modulation]) -> Table:
     rows = []
     for one in modulations:
         values = zip(summary(one).values(), COLUMNS.values(), strict=True)

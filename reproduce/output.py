@@ -4,24 +4,27 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sdgmnet.errors import InputError
-from sdgmnet.options import Flag, Out
+from sdgmnet.options import AsJson, Out
 from sdgmnet.report import Section, print_aside, print_sections, sections_markdown
 from sdgmnet.storage import read_record, write_json, write_text
 from sdgmnet.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Table = tuple[list[str], list[list[str]]]  # header, rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputArguments:
     out: Out
     """Folder for the tables (.md), the results (.json) and the figure (.png and .pdf)."""
-    json: Flag = False
-    """Print JSON instead of tables."""
+    json: AsJson = False
 
-    def require_folder(self) -> None:
-        """Checked before any work whose results could then not be written."""
+    def __post_init__(self) -> None:
         if self.out.exists() and not self.out.is_dir():
             raise InputError(f"{self.out} is a file: give the name of a folder.")
 
@@ -48,13 +51,27 @@ class OutputArguments:
             print_sections(sections)
             print(warnings, end="")
         files = [f"{name}.md", f"{name}.json"]
-        tables = [f"{name}.md", "table.md"] if latest else [f"{name}.md"]
-        records = [f"{name}.json", "results.json"] if latest else [f"{name}.json"]
-        for record, table in zip(records, tables, strict=True):
+        copies = ["table.md", "results.json"] if latest else []
+        for table, record in [files, copies] if latest else [files]:
             write_json(self.out / record, results)
             write_text(self.out / table, sections_markdown(sections) + warnings)
-        files += [path.name for path in draw(self.out / name)] + (["table.md", "results.json"] if latest else [])
+        files += [path.name for path in draw(self.out / name)] + copies
         print_aside(f"Written to {self.out}: {', '.join(files)}.")
+
+
+def both_kinds(draw: Callable[..., None], stem: Path) -> list[Path]:
+    """The paths STEM.png and STEM.pdf, each drawn by draw(path=...)."""
+    paths = [Path(f"{stem}.{kind}") for kind in ("png", "pdf")]
+    for path in paths:
+        draw(path=path)
+    return paths
+
+
+def draw_arrow(
+    axis: "Axes", start: tuple[float, float], end: tuple[float, float], colour: str, linewidth: float, head: float
+) -> None:
+    style = {"arrowstyle": "-|>", "color": colour, "linewidth": linewidth, "mutation_scale": head}
+    axis.annotate("", xy=end, xytext=start, arrowprops={**style, "shrinkA": 0, "shrinkB": 0})
 
 
 def require_run(run: Path) -> None:

@@ -39,12 +39,10 @@ class Result:
     pairs: dict[str, int]
     seconds_per_iteration: float  # evaluations included; 0 if unknown
     diverged: str | None = None  # the reason why it did not finish
-    powers: list[list[float]] = field(
-        default_factory=list
-    )  # step, P⁺ and P⁻ at the end of each epoch, if the loss has any
-    data: dict[str, dict[str, str]] = field(
-        default_factory=lambda: {"train": {}, "test": {}}
-    )  # fingerprints of the sets
+    # Step, P⁺ and P⁻ at the end of each epoch, if the loss has any.
+    powers: list[list[float]] = field(default_factory=list)
+    # Fingerprints of the sets.
+    data: dict[str, dict[str, str]] = field(default_factory=lambda: {"train": {}, "test": {}})
 
     def save(self, folder: Path) -> None:
         write_json(folder / FILE, asdict(self))
@@ -77,18 +75,15 @@ def _is_complete(result: Result) -> bool:
     )
 
 
-def concern(result: Result) -> str | None:
-    """Why a run's numbers say nothing about its method, None if they do."""
-    if result.diverged is not None:
-        return f"{result.name}: {result.diverged}"
-    score = float(np.mean(list(result.last.values())))
-    if score >= COLLAPSED:
-        return f"{result.name}: finished with {100 * score:.1f} % (chance is 95 %): it has learned nothing."
-    return None
-
-
 def concerns(results: Sequence[Result]) -> list[str]:
-    return list(dict.fromkeys(sentence for one in results if (sentence := concern(one))))
+    """A sentence per run whose numbers say nothing about its method."""
+    found = []
+    for one in results:
+        if one.diverged is not None:
+            found.append(f"{one.name}: {one.diverged}")
+        elif (score := mean_of(one.last)) >= COLLAPSED:
+            found.append(f"{one.name}: finished with {100 * score:.1f} % (chance is 95 %): it has learned nothing.")
+    return list(dict.fromkeys(found))
 
 
 # One number from a run's checkpoints.

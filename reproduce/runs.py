@@ -112,6 +112,9 @@ class Planned:
                     return folder
         return known[0] if known else self.folder(out)
 
+    def weights(self, out: Path) -> Path:
+        return self.find(out) / "last.safetensors"
+
     def result(self, out: Path) -> Result | None:
         """None if the run is not finished."""
         folder = self.find(out)

@@ -10,7 +10,7 @@ from reproduce.arguments import StagesArguments
 from reproduce.output import caption_of_run, require_run
 from reproduce.published import AUTHORS, AUTHORS_NOTE, PAPER_BATCH, STAGES, STATISTICS, Stages
 from sdgmnet.errors import InputError
-from sdgmnet.plots import NEGATIVE, PAGE, POSITIVE, RELATIVE, SMALL, new_figure, printed, save_print
+from sdgmnet.plots.style import NEGATIVE, PAGE, POSITIVE, RELATIVE, SMALL, new_figure, printed, save_print
 from sdgmnet.report import Section, print_aside
 from sdgmnet.training.config import EPOCHS, TrainConfig
 from sdgmnet.training.log import read_log
@@ -21,7 +21,6 @@ MARKERS = {".": "•", "s": "■", "D": "◆", "^": "▲", "v": "▼"}  # of mat
 def table2_4(arguments: StagesArguments) -> None:
     if not arguments.runs:
         raise InputError("name at least one folder of a run that was trained with SDGMNet's loss.")
-    arguments.require_folder()
     print_aside(f"Tables 2-4: from the logs of {', '.join(map(str, arguments.runs))}.")
     ours: dict[str, Stages] = {}
     sections = []

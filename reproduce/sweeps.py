@@ -7,17 +7,19 @@ from pathlib import Path
 import numpy as np
 from matplotlib.lines import Line2D
 
-from reproduce.arguments import Fig6bArguments, Fig7Arguments, require_seeds
+from reproduce.arguments import Fig6bArguments, Fig7Arguments
 from reproduce.checkpoints import TOP_TEN
 from reproduce.groups import Group
+from reproduce.output import Table
 from reproduce.results import Result, Way, concerns, last, last_ten, mean_of, number, top_ten
 from reproduce.runs import Budget, Planned, plan_run
 from sdgmnet.benchmarks.hpatches import TASKS, compare, gap, headline, note
 from sdgmnet.data.hpatches.files import choose_sequences
-from sdgmnet.descriptors import descriptor_fingerprint, load_descriptor
+from sdgmnet.descriptors import load_descriptor
 from sdgmnet.errors import InputError
-from sdgmnet.plots import COLOURS, COLUMN, PAGE, RELATIVE, new_figure, printed, save_print
-from sdgmnet.report import Section, progress_bars
+from sdgmnet.options import require_options
+from sdgmnet.plots.style import COLOURS, COLUMN, PAGE, RELATIVE, new_figure, printed, save_print
+from sdgmnet.report import Section, percent, progress_bars
 
 # The paper gives its ranges in the figure only; its text names m = 0.6 and 0.7, α = 0.9 and 1.
 SYMBOLS = {"margin": "m", "alpha": "α"}
@@ -27,13 +29,12 @@ WAY_NAMES = {
     "last ten": "last ten checkpoints",
     "last": "last checkpoint, all pairs",
 }
-Table = tuple[list[str], list[list[str]]]
 Curve = dict[float, dict[str, list[float]]]  # value -> way -> FPR@95, per seed
 Accuracy = dict[float, dict[str, dict[str, float | None]]]  # α -> task -> "map", "delta" as fractions
 
 
 def fig6b(arguments: Fig6bArguments) -> None:
-    require_seeds(arguments.seeds)
+    require_options(arguments, seeds=1)
     groups, group = arguments.open_one_trained()
     values = {"margin": arguments.margins, "alpha": arguments.alphas}
     planned = [
@@ -62,20 +63,12 @@ def sweep_runs(
             raise InputError(f"--{setting}s: {SYMBOLS[setting]} {rule}, not {value}.")
     if len(set(values)) < 2:
         raise InputError(f"--{setting}s needs at least two different values.")
-    return [
-        plan_run(
-            f"{setting}={value:g}",
-            "sdgmnet",
-            "sdgm",
-            trained,
-            groups,
-            budget,
-            seed,
-            loss_options=(f"{setting}={value!r}",),
-        )
-        for seed in range(seeds)
-        for value in sorted(set(values))
-    ]
+
+    def plan(value: float, seed: int) -> Planned:
+        options = (f"{setting}={value!r}",)
+        return plan_run(f"{setting}={value:g}", "sdgmnet", "sdgm", trained, groups, budget, seed, loss_options=options)
+
+    return [plan(value, seed) for seed in range(seeds) for value in sorted(set(values))]
 
 
 def curve_of(setting: str, runs: Sequence[Planned], results: Sequence[Result]) -> Curve:
@@ -142,8 +135,7 @@ def fig7(arguments: Fig7Arguments) -> None:
         raise InputError(
             "--hpatches needs a folder of HPatches strips: the release, or what sdgmnet data hpatches makes."
         )
-    if arguments.pairs < 1:
-        raise InputError(f"--pairs must be at least 1, not {arguments.pairs}.")
+    require_options(arguments, pairs=1)
     choose_sequences(arguments.hpatches, arguments.split)  # raises before anything is trained
     groups, group = arguments.open_one_trained()
     done = arguments.carry_out(sweep_runs("alpha", arguments.alphas, group, groups, arguments.budget(), 1))
@@ -152,9 +144,9 @@ def fig7(arguments: Fig7Arguments) -> None:
     usable = [one for one, result in zip(done.runs, done.results, strict=True) if result.diverged is None]
     if not usable:
         raise InputError(f"all runs diverged, so there is nothing to measure ({'; '.join(concerns(done.results))}).")
-    without = [one for one in usable if not weights_of(one, arguments.out).exists()]
+    without = [one for one in usable if not one.weights(arguments.out).exists()]
     if without and not arguments.finished:
-        file = weights_of(without[0], arguments.out)
+        file = without[0].weights(arguments.out)
         raise InputError(f"{file} does not exist: move its folder away, and the same command trains it again.")
     usable = [one for one in usable if one not in without]
     if not usable:
@@ -170,18 +162,13 @@ def fig7(arguments: Fig7Arguments) -> None:
     arguments.deliver("fig7", results, [section], partial(draw_fig7, found), concerns(done.results))
 
 
-def weights_of(run: Planned, out: Path) -> Path:
-    return run.find(out) / "last.safetensors"
-
-
 def measure_alphas(arguments: Fig7Arguments, root: Path, runs: Sequence[Planned]) -> tuple[Accuracy, str]:
     """mAP by α, and a sentence about the tasks."""
-    files = [str(weights_of(one, arguments.out)) for one in runs]
+    loaded = [load_descriptor(str(one.weights(arguments.out)))._replace(label=one.method) for one in runs]
     with progress_bars() as on_progress:
         report = compare(
-            [load_descriptor(file)._replace(label=one.method) for one, file in zip(runs, files, strict=True)],
+            loaded,
             root,
-            fingerprints=[descriptor_fingerprint(file) for file in files],
             split=arguments.split,
             cache=arguments.out / "hpatches-cache",
             pairs=arguments.pairs,
@@ -198,9 +185,6 @@ def measure_alphas(arguments: Fig7Arguments, root: Path, runs: Sequence[Planned]
 
 
 def accuracy_table(found: Accuracy) -> Table:
-    def percent(value: float | None) -> str:
-        return "-" if value is None else f"{100 * value:.2f}"
-
     body = [
         [f"{alpha:g}", *(percent(tasks[task][kind]) for kind in ("map", "delta") for task in TASKS)]
         for alpha, tasks in found.items()

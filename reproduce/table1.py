@@ -10,8 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
-from reproduce.arguments import Table1Arguments, require_seeds
+from reproduce.arguments import Table1Arguments
 from reproduce.groups import Group
+from reproduce.output import Table
 from reproduce.published import METHODS, TABLE1, TABLE1_COLUMNS, TABLE1_NOTE, Presets
 from reproduce.results import WAY_NAMES, WAYS, Cells, Result, by_group, compared, concerns, number, scenes_left_out
 from reproduce.runner import NOTHING_MORE, Then, run_plan
@@ -29,11 +30,11 @@ from sdgmnet.benchmarks import phototour
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.errors import InputError
 from sdgmnet.features.sift import SIFT_VARIANT, sift
-from sdgmnet.plots import COLOURS, PAGE, SMALL, new_figure, printed, save_print
+from sdgmnet.options import require_options
+from sdgmnet.plots.style import COLOURS, PAGE, SMALL, new_figure, printed, save_print
 from sdgmnet.report import Section, print_aside
 from sdgmnet.storage import read_record, write_json
 
-Table = tuple[list[str], list[list[str]]]  # header, rows
 MARKERS = {"best": "<", "last ten": "o", "last": ">"}
 SMALLEST = 1e-4  # shown on the figure's logarithmic axis; an error of 0 is drawn there
 BEST_ROWS = 3  # that get more seeds
@@ -60,8 +61,7 @@ def table1(arguments: Table1Arguments) -> None:
         if name not in METHODS:
             raise InputError(f"--methods {name}: no such method; there are {', '.join(METHODS)}.")
     arguments.budget()  # invalid numbers are refused before anything is opened
-    require_seeds(arguments.seeds)
-    require_seeds(arguments.best_seeds, "--best-seeds")
+    require_options(arguments, seeds=1, best_seeds=1)
     groups = arguments.open_groups()
     learned = [name for name in METHODS if name in arguments.methods and METHODS[name].recipe is not None]
     runs = planned(arguments, learned, groups, range(arguments.seeds))
@@ -257,10 +257,11 @@ def fixed_line(method: str, scores: Cells, groups: Sequence[Group]) -> Line:
     return Line(method, dict.fromkeys(WAYS, cells), dict.fromkeys(WAYS, mean))
 
 
-def best_methods(lines: Sequence[Line], count: int = BEST_ROWS) -> list[str]:
+def best_methods(lines: Sequence[Line]) -> list[str]:
     """Learned methods that did not diverge, by their last checkpoints, which see all test pairs."""
     ranked = [line for line in lines if line.is_learned and line.means["last"]]
-    return [line.method for line in sorted(ranked, key=lambda line: float(np.mean(line.means["last"])))[:count]]
+    ranked.sort(key=lambda line: float(np.mean(line.means["last"])))
+    return [line.method for line in ranked[:BEST_ROWS]]
 
 
 def summary_table(lines: Sequence[Line]) -> Table:

@@ -11,6 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reproduce.arguments import Fig1Arguments
+from reproduce.output import draw_arrow
+from sdgmnet import sphere
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.data.sources import open_patchsets
 from sdgmnet.encoders import load_encoder
@@ -19,9 +21,10 @@ from sdgmnet.errors import InputError
 from sdgmnet.loss.mining import hardest_in_batch
 from sdgmnet.loss.statistics import batch_moments
 from sdgmnet.loss.weights import coupled_weight, self_weight
-from sdgmnet.plots import COLUMN, NEGATIVE, POSITIVE, SMALL, printed, save_print
+from sdgmnet.plots.style import COLUMN, NEGATIVE, POSITIVE, SMALL, printed, save_print
 from sdgmnet.report import Section, print_aside, progress_bars
 from sdgmnet.training.config import TrainConfig
+from sdgmnet.training.triplets import draw_pairs, locate
 
 ARROW = 0.42  # radii of the sphere for a weight of 1
 SHOWN = (("hard", 0.95), ("easy", 0.2))  # quantiles of θʳ
@@ -32,9 +35,10 @@ def fig1(arguments: Fig1Arguments) -> None:
         raise InputError("--points must be at least 2 and --margin in [0, 1).")
     if arguments.seed < 0:
         raise InputError(f"--seed must not be negative, not {arguments.seed}.")
-    arguments.require_folder()
     patchset, encoder = open_patchset(arguments.data), load_encoder(arguments.weights)[0]
     pairs = draw_pairs(patchset, arguments.points, arguments.seed)
+    if len(pairs) < 2:
+        raise InputError(f"{patchset.name} has fewer than two points with two patches, so no triplet.")
     print_aside(f"Fig. 1: describing {2 * len(pairs)} patches of {patchset.name}.")
     with progress_bars():
         descriptors = np.asarray(describe_patches(encoder, patchset.patches[pairs.ravel()]))
@@ -84,28 +88,8 @@ class Triplet(NamedTuple):
     w_neg: float
 
 
-def draw_pairs(patchset: PatchSet, points: int, seed: int) -> np.ndarray:
-    """(N, 2) patches: two of each of at most `points` random points, no two of which are ambiguous."""
-    order = np.argsort(patchset.point_id, kind="stable")
-    ids, start, size = np.unique(patchset.point_id[order], return_index=True, return_counts=True)
-    several = np.random.default_rng(seed).permutation(np.flatnonzero(size >= 2))
-    if len(several) < 2:
-        raise InputError(f"{patchset.name} has fewer than two points with two patches, so no triplet.")
-    near: dict[int, set[int]] = {}
-    for one, other in [] if patchset.conflicts is None else np.asarray(patchset.conflicts).tolist():
-        near.setdefault(one, set()).add(other)
-        near.setdefault(other, set()).add(one)
-    chosen: dict[int, int] = {}
-    for place in several.tolist():
-        if len(chosen) == points:
-            break
-        if not near.get(int(ids[place]), set()) & chosen.keys():
-            chosen[int(ids[place])] = place
-    return np.stack([order[start[list(chosen.values())] + view] for view in (0, 1)], axis=1)
-
-
 def find_triplets(descriptors: np.ndarray, pairs: np.ndarray, margin: float, threshold: float) -> list[Triplet]:
-    """A hard and an easy one of a batch: descriptors (N, 2, D) of unit length, pairs (N, 2) of `draw_pairs`.
+    """A hard and an easy one of a batch: descriptors (N, 2, D) of unit length, pairs (N, 2) of `training.triplets.draw_pairs`.
 
     Weights are SDGM's with the statistics of this batch.
     """
@@ -122,25 +106,9 @@ def find_triplets(descriptors: np.ndarray, pairs: np.ndarray, margin: float, thr
     triplets = []
     for name, quantile in SHOWN:
         row = int(seen[np.argmin(abs(relative[seen] - np.quantile(relative[seen], quantile)))])
-        patches, theta = _angles(sides, pairs, row, float(found.theta_neg[row]))
-        triplets.append(Triplet(name, row, patches, *theta, float(w_pos[row]), float(w_neg[row])))
+        located = locate(sides, pairs, row, float(found.theta_neg[row]))
+        triplets.append(Triplet(name, row, *located, float(w_pos[row]), float(w_neg[row])))
     return triplets
-
-
-def _angles(
-    sides: torch.Tensor, pairs: np.ndarray, row: int, theta_neg: float
-) -> tuple[tuple[int, int, int], tuple[float, float, float]]:
-    """Patches and angles of a row. Of its two sides, the one that the nearest negative is nearest to is the anchor."""
-    cosines = sides[row] @ sides.flatten(0, 1).T  # (2, 2 N)
-    cosines[:, 2 * row : 2 * row + 2] = -2
-    side, other = divmod(int((cosines - math.cos(theta_neg)).abs().argmin()), cosines.shape[1])
-    a, p, n = sides[row, side], sides[row, 1 - side], sides.flatten(0, 1)[other]
-    patches = (int(pairs[row, side]), int(pairs[row, 1 - side]), int(pairs.reshape(-1)[other]))
-    return patches, (_angle(a, p), _angle(a, n), _angle(p, n))
-
-
-def _angle(x: np.ndarray | torch.Tensor, y: np.ndarray | torch.Tensor) -> float:
-    return math.acos(max(-1.0, min(1.0, float(x @ y))))
 
 
 def on_sphere(triplet: Triplet) -> np.ndarray:
@@ -206,7 +174,7 @@ def draw_sphere(axis: Axes, triplet: Triplet) -> None:
         (positive, -1.0, POSITIVE, r"$\theta^+$"),
         (negative, 1.0, NEGATIVE, r"$\theta^-$"),
     ):
-        steps = np.linspace(0, _angle(anchor, end), 50)[:, None]
+        steps = np.linspace(0, float(sphere.angle(torch.from_numpy(anchor), torch.from_numpy(end))), 50)[:, None]
         arc = np.cos(steps) * anchor + np.sin(steps) * tangent(anchor, end)
         axis.plot(arc[:, 0], arc[:, 1], color=colour, linewidth=0.9, linestyle="--")
         label = arc[25, :2] + 0.13 * np.array([side, -0.5])
@@ -220,15 +188,7 @@ def draw_sphere(axis: Axes, triplet: Triplet) -> None:
     for here, direction, weight, colour in moves:
         if weight > 0:
             tip = here + ARROW * weight * direction
-            style = {
-                "arrowstyle": "-|>",
-                "color": colour,
-                "linewidth": 1.3,
-                "mutation_scale": 6,
-                "shrinkA": 0,
-                "shrinkB": 0,
-            }
-            axis.annotate("", xy=tuple(tip[:2]), xytext=tuple(here[:2]), arrowprops=style)
+            draw_arrow(axis, tuple(here[:2]), tuple(tip[:2]), colour, linewidth=1.3, head=6)
     offsets = ((0.14, -0.1), (-0.17, 0.08), (0.17, -0.06))
     for point, letter, colour, (x, y) in zip(points, "apn", ("black", POSITIVE, NEGATIVE), offsets, strict=True):
         axis.plot(point[0], point[1], "o", color=colour, markersize=3.2)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 
@@ -26,6 +25,7 @@ from sdgmnet.training.config import TrainConfig
 from sdgmnet.training.log import RunLog
 from tests.conftest import blob_patches
 from tests.data.test_hpatches_files import write_strips
+from tests.features.samples import noise_image, write_image
 from tests.reproduce.helpers import assert_fails, is_written, main
 
 REPOSITORY = Path(__file__).parents[2]
@@ -82,7 +82,7 @@ def test_table1_and_again_without_training(folders: Path, tmp_path: Path, capsys
 
 
 @pytest.mark.slow
-def test_table1_with_only_the_loss_changed(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table1_with_only_the_loss_changed(folders: Path, tmp_path: Path) -> None:
     """It has its own files; runs that both tables need are trained once."""
     out = tmp_path / "out"
     call = ["table1", *words(folders, out, "--methods", "sosnet", "hardnet+frn", "--best-seeds", "1")]
@@ -98,16 +98,6 @@ def test_table1_with_only_the_loss_changed(folders: Path, tmp_path: Path, capsys
     assert [row["preset"] for row in content["rows"]] == ["sdgm", "sdgm"]
     assert "only the loss differs: SOSNet, HardNet+FRN." in content["caption"]
     assert "of their own papers" not in content["caption"]
-
-    capsys.readouterr()
-    call = ["table1", *words(folders, out, "--methods", "hynet", "hardnet+frn", "--plan", "--json")]
-    folders_of = {}
-    for preset in ("sdgm", "native"):
-        assert main(*call, "--preset", preset) == 0
-        lines = json.loads(capsys.readouterr().out)["runs"]
-        assert {line["state"] for line in lines if line["name"].startswith("hardnet+frn")} == {"done"}
-        folders_of[preset] = {line["folder"] for line in lines if line["name"].startswith("hynet")}
-    assert not folders_of["sdgm"] & folders_of["native"]
 
 
 @pytest.mark.slow
@@ -191,38 +181,6 @@ def test_a_command_started_twice_shares_its_runs(folders: Path, tmp_path: Path) 
     here = [line.partition(":")[0] for line in lines if "(trained by another process)" not in line]
     assert len(here) == len(set(here)) == len(trained(out)) == 3
     assert len(json.loads((out / "fig6b.json").read_text())["margin"]) == 2
-
-
-@pytest.mark.parametrize(
-    ("command", "change", "said"),
-    [
-        ("table1", ["--methods", "superpoint"], "--methods superpoint"),
-        ("table1", ["--groups", "A={0}/blobs1"], "at least two groups"),
-        ("table1", ["--groups", "A={0}/blobs1", "B={0}/blobs2,{0}/blobs1"], "blobs1 is in A and in B"),
-        ("table1", ["--groups", "A={0}/blobs1,{0}/gone", "B={0}/blobs2"], "--groups A: {0}/gone"),
-        ("table1", ["--groups", "A={0}/blobs1", "A={0}/blobs2"], "two groups are named A"),
-        ("table1", ["--groups", "{0}/blobs1", "B={0}/blobs2"], "NAME=FOLDER,FOLDER"),
-        ("table1", ["--phototour", "{0}"], "either --groups or --phototour"),
-        ("table1", ["--iterations", "0"], "--iterations must be at least 2"),
-        ("table1", ["--seeds", "0"], "--seeds must be at least 1"),
-        ("table1", ["--batch-size", "5000"], "group A: "),
-        ("table1", ["--methods", "tfeat", "--finished"], "no finished run"),
-        ("table1", ["--plan", "--finished"], "--plan and --finished"),
-        ("fig6c", ["--train", "Z"], "no such group; there are A, B, C"),
-        ("fig6b", ["--margins", "1", "0.5"], "--margins"),
-        ("fig6b", ["--train", "A", "B"], "--train A B"),
-        ("fig6c", ["--seeds", "0"], "--seeds must be at least 1"),
-        ("fig7", [], "--hpatches needs a folder"),
-        ("fig7", ["--root", "{0}/blobs1"], "blobs1"),
-        ("fig7", ["--root", "{0}", "--pairs", "0"], "--pairs must be at least 1"),
-        ("fig6b", ["-o", "{0}/blobs1/set.json"], "set.json is a file"),
-    ],
-)
-def test_invalid_plans(
-    folders: Path, tmp_path: Path, command: str, change: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    call = [command, *words(folders, tmp_path / "out"), *(word.format(folders) for word in change)]
-    assert_fails(call, said.format(folders), tmp_path / "out", capsys)
 
 
 # Figures of one run, of patches, and of benchmarks.
@@ -361,13 +319,10 @@ def test_fig4_and_fig5_from_data(tmp_path: Path) -> None:
     assert main(*call) == 0
     assert is_written(tmp_path / "fig4", "fig4") and (tmp_path / "fig4/results.json").exists()
     sequence = tmp_path / "sequences/v_shift"
-    sequence.mkdir(parents=True)
-    random = np.random.default_rng(0)
-    image = cv2.GaussianBlur(random.random((240, 320)), (0, 0), 3)
-    image = cv2.normalize(image, None, 0, 255, cv2.NORM_MINMAX).astype(np.uint8)  # type: ignore[call-overload]
-    cv2.imwrite(str(sequence / "1.png"), image)
+    image = noise_image(320, 240)
+    write_image(sequence / "1.png", image)
     for number in range(2, 7):
-        cv2.imwrite(str(sequence / f"{number}.png"), np.roll(image, number, axis=1))
+        write_image(sequence / f"{number}.png", np.roll(image, number, axis=1))
         (sequence / f"H_1_{number}").write_text(f"1 0 {number}\n0 1 0\n0 0 1\n")
     assert main("fig5", "SIFT=sift", "--root", tmp_path / "sequences", "-o", tmp_path / "fig5") == 0
     assert is_written(tmp_path / "fig5", "fig5") and (tmp_path / "fig5/results.json").exists()
@@ -381,6 +336,38 @@ def test_table5_of_an_unfinished_benchmark(tmp_path: Path) -> None:
     assert main("table5", "--results", tmp_path / "done", "-o", tmp_path / "out") == 0
     assert is_written(tmp_path / "out", "table5")
     assert "| 7500 | 8.7K |" in (tmp_path / "out/table5.md").read_text()
+
+
+PLANS = [  # a command on the groups A, B and C of the folder {0}, and what is added
+    ("table1", ["--methods", "superpoint"], "--methods superpoint"),
+    ("table1", ["--groups", "A={0}/blobs1"], "at least two groups"),
+    ("table1", ["--groups", "A={0}/blobs1", "B={0}/blobs2,{0}/blobs1"], "blobs1 is in A and in B"),
+    ("table1", ["--groups", "A={0}/blobs1,{0}/gone", "B={0}/blobs2"], "--groups A: {0}/gone"),
+    ("table1", ["--groups", "A={0}/blobs1", "A={0}/blobs2"], "two groups are named A"),
+    ("table1", ["--groups", "{0}/blobs1", "B={0}/blobs2"], "NAME=FOLDER,FOLDER"),
+    ("table1", ["--phototour", "{0}"], "either --groups or --phototour"),
+    ("table1", ["--iterations", "0"], "--iterations must be at least 2"),
+    ("table1", ["--seeds", "0"], "--seeds must be at least 1"),
+    ("table1", ["--batch-size", "5000"], "group A: "),
+    ("table1", ["--methods", "tfeat", "--finished"], "no finished run"),
+    ("table1", ["--plan", "--finished"], "--plan and --finished"),
+    ("fig6c", ["--train", "Z"], "no such group; there are A, B, C"),
+    ("fig6b", ["--margins", "1", "0.5"], "--margins"),
+    ("fig6b", ["--train", "A", "B"], "--train A B"),
+    ("fig6c", ["--seeds", "0"], "--seeds must be at least 1"),
+    ("fig7", [], "--hpatches needs a folder"),
+    ("fig7", ["--root", "{0}/blobs1"], "blobs1"),
+    ("fig7", ["--root", "{0}", "--pairs", "0"], "--pairs must be at least 1"),
+    ("fig6b", ["-o", "{0}/blobs1/set.json"], "set.json is a file"),
+]
+
+
+@pytest.mark.parametrize(("command", "more", "said"), PLANS)
+def test_invalid_plans(
+    folders: Path, tmp_path: Path, command: str, more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = [command, *words(folders, tmp_path / "out"), *(word.format(folders) for word in more)]
+    assert_fails(call, said.format(folders), tmp_path / "out", capsys)
 
 
 @pytest.mark.parametrize(

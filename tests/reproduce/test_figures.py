@@ -21,7 +21,7 @@ from reproduce.extras import (
     relate,
     warm_up_factor,
 )
-from reproduce.triplets import Triplet, draw_fig1, draw_pairs, find_triplets, on_sphere, tangent
+from reproduce.triplets import Triplet, draw_fig1, find_triplets, on_sphere, tangent
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.encoders import L2Net, SDGMNet, TFeat
 from sdgmnet.engine import feature_lengths, prepare
@@ -79,18 +79,7 @@ def test_triplets_equal_a_loop(blobs: PatchSet) -> None:
     assert hard.w_pos > 0 == easy.w_pos
 
 
-def test_pairs_are_of_points_that_may_be_negatives(blobs: PatchSet, tmp_path: Path) -> None:
-    ids = np.unique(blobs.point_id)
-    near = PatchSet("near", blobs.patches, blobs.point_id, conflicts=np.stack([ids[:-1], ids[1:]], axis=1))
-    pairs = draw_pairs(near, 100, 0)
-    chosen = near.point_id[pairs]
-    assert (chosen[:, 0] == chosen[:, 1]).all() and (pairs[:, 0] != pairs[:, 1]).all()
-    assert len(np.unique(chosen[:, 0])) == len(chosen) > 10
-    assert np.diff(np.sort(np.searchsorted(ids, chosen[:, 0]))).min() >= 2
-    assert len(draw_pairs(blobs, 12, 0)) == 12
-    alone = PatchSet("alone", blobs.patches[::3], blobs.point_id[::3])
-    with pytest.raises(InputError, match="no triplet"):
-        draw_pairs(alone, 10, 0)
+def test_fig1_is_drawn(blobs: PatchSet, tmp_path: Path) -> None:
     shown = [Triplet("hard", 3, (0, 1, 5), 0.9, 1.0, 1.2, 0.8, 0.9), Triplet("easy", 4, (6, 7, 9), 0.3, 1.2, 1.2, 0, 0)]
     assert are_drawn(draw_fig1(blobs, shown, "note", tmp_path / "fig1"))
 
@@ -119,15 +108,6 @@ def test_the_paper_encoder_layer_by_layer() -> None:
         ("conv 8×8, 128→128, no bias · BN", (128,)),
         ("unit length", (128,)),
     ]
-
-
-def test_leaves_in_order_are_the_encoder() -> None:
-    """What reading them in the order of registration rests on."""
-    encoder = SDGMNet().eval()
-    x = patches = torch.rand(2, 1, 32, 32)
-    for leaf in (one for one in encoder.modules() if not list(one.children())):
-        x = leaf(x.flatten(1) if isinstance(leaf, nn.BatchNorm1d) else x)
-    assert torch.allclose(x, encoder.encode(patches).raw, atol=1e-5)
 
 
 def test_another_encoder_draws_itself(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reproduce.ablation import DASHED, FRAMEWORKS, SELF_WEIGHTS, Score, draw_fig6c, ratio_table
+from reproduce.ablation import DASHED, FRAMEWORKS, Score, draw_fig6c
 from reproduce.benchmarks import difference_table, measured_table, published_table, reconstruction_table
 from reproduce.checkpoints import spread_of
 from reproduce.groups import Group, make_group
@@ -203,6 +203,7 @@ UNITS = (0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 1, 1)  # of the last digit
 
 
 def test_printed_table_1() -> None:
+    """Its cells have the printed means, but for two that the paper has wrong."""
     assert list(TABLE1) == list(METHODS)
     assert TABLE1_COLUMNS == ("ND→LIB", "YOS→LIB", "LIB→ND", "YOS→ND", "LIB→YOS", "ND→YOS")
     for line in TABLE_1.strip().splitlines():
@@ -213,13 +214,9 @@ def test_printed_table_1() -> None:
     assert slips == {"l2net", "cdfdesc"} and (means["l2net"], means["cdfdesc"]) == (2.14, 1.18)
 
 
-def test_printed_reproducibility_and_ratios_of_powers() -> None:
+def test_printed_reproducibility() -> None:
     text = "0.86±0.04 1.55±0.14 0.29±0.02 0.51±0.05 0.88±0.08 0.80±0.06 0.82±0.06"
     assert [f"{mean:.2f}±{std:.2f}" for mean, std in REPRODUCIBILITY] == text.split()
-    nothing: dict[str, list[float]] = {kind: [] for kind in SELF_WEIGHTS}
-    printed = {row[0]: float(row[-1]) for row in ratio_table(nothing, nothing)[1]}
-    assert sorted(printed.values()) == sorted([1.02, 0.94, 1.00, 0.95])
-    assert printed["&θ −PA"] == 1 < printed["&l₂ −PA"] and printed["&s −PA"] < printed["&AF −PA"] < 1
 
 
 def test_the_authors_logs_are_nearly_tables_2_to_4() -> None:
