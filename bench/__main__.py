@@ -4,60 +4,45 @@ import sys
 
 from sdgmnet.cli import Command, main
 
+
+def command(place: str, summary: str, options: str = "Options") -> Command:
+    return Command(f"bench.{place}", summary, f"bench.options:{options}")
+
+
 COMMANDS: dict[str, Command] = {
-    "train": Command("bench.training:train", "Speed and memory of a training step.", "bench.options:Options"),
-    "loss": Command(
-        "bench.training:loss", "Speed and memory of the loss and its negative mining.", "bench.options:Options"
-    ),
-    "data": Command("bench.training:data", "Speed of sampling training batches.", "bench.options:Options"),
-    "infer": Command("bench.inference:infer", "Speed and memory of describing patches.", "bench.options:Options"),
-    "kernels": Command(
-        "bench.inference:kernels",
-        "Speed of describing patches with each build of the kernels.",
-        "bench.options:Options",
-    ),
-    "match": Command("bench.matching:match", "Speed and memory of matching descriptors.", "bench.options:Options"),
-    "images": Command(
-        "bench.matching:images", "Speed of matching two images, stage by stage.", "bench.options:Options"
-    ),
-    "hpatches": Command(
-        "bench.hpatches:hpatches", "Speed of the three HPatches tasks at full size.", "bench.options:Options"
-    ),
-    "distributed": Command(
-        "bench.distributed:distributed",
-        "Speed of training with one process and with two (torchrun).",
-        "bench.options:Options",
-    ),
-    "stability": Command(
-        "bench.stability:stability",
+    "train": command("training:train", "Speed and memory of a training step."),
+    "loss": command("training:loss", "Speed and memory of the loss and its negative mining."),
+    "data": command("training:data", "Speed of sampling training batches."),
+    "infer": command("inference:infer", "Speed and memory of describing patches."),
+    "kernels": command("inference:kernels", "Speed of describing patches with each build of the kernels."),
+    "match": command("matching:match", "Speed and memory of matching descriptors."),
+    "images": command("matching:images", "Speed of matching two images, stage by stage."),
+    "hpatches": command("hpatches:hpatches", "Speed of the three HPatches tasks at full size."),
+    "distributed": command("distributed:distributed", "Speed of training with one process and with two (torchrun)."),
+    "stability": command(
+        "stability:stability",
         "Change of a reconstruction with the JPEG quality of its photos; no speed.",
-        "bench.options:StabilityOptions",
+        "StabilityOptions",
     ),
-    "retrieval": Command(
-        "bench.retrieval:retrieval",
-        "Verified pairs of photos that retrieval keeps, against all pairs.",
-        "bench.options:RetrievalOptions",
+    "retrieval": command(
+        "retrieval:retrieval", "Verified pairs of photos that retrieval keeps, against all pairs.", "RetrievalOptions"
     ),
-    "collection": Command(
-        "bench.collection:collection",
+    "collection": command(
+        "collection:collection",
         "Models of many scenes in one folder, against those of each scene alone.",
-        "bench.options:CollectionOptions",
+        "CollectionOptions",
     ),
-    "growth": Command(
-        "bench.growth:growth",
+    "growth": command(
+        "growth:growth",
         "Time per photo and memory of matching collections of growing size, killed and continued.",
-        "bench.options:GrowthOptions",
+        "GrowthOptions",
     ),
-    "reconstruct": Command(
-        "bench.reconstruct:reconstruct_command",
+    "reconstruct": command(
+        "reconstruct:reconstruct_command",
         "Time and memory of a sparse model, against COLMAP's own SIFT pipeline.",
-        "bench.options:ReconstructOptions",
+        "ReconstructOptions",
     ),
-    "all": Command(
-        "bench.everything:main",
-        "All speed measurements but distributed and kernels, in one table.",
-        "bench.options:Options",
-    ),
+    "all": command("everything:main", "All speed measurements but distributed and kernels, in one table."),
 }
 
 if __name__ == "__main__":

@@ -2,18 +2,17 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from bench.options import CollectionOptions
-from bench.stability import folder_or_temporary
+from bench.study import deliver_study, folder_or_temporary, source_of
 from sdgmnet.engine import use_threads
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import find_photos
-from sdgmnet.report import OnProgress, Section, deliver, progress_bars
+from sdgmnet.report import OnProgress, Section, progress_bars
 from sdgmnet.sfm.colmap import require_pycolmap
-from sdgmnet.sfm.feature_sources import ReconstructOptions, descriptor_source
+from sdgmnet.sfm.feature_sources import ReconstructOptions
 from sdgmnet.sfm.pairs import PairSelection, select_pairs
 from sdgmnet.sfm.reconstruct import NoModel, Photos, reconstruct, summarise
 from sdgmnet.sfm.workspace import Workspace
@@ -44,14 +43,13 @@ def collection(options: CollectionOptions) -> None:
             )
     rows = [compare_scene(scene, len(names), together, alone[scene]) for scene, names in scenes.items()]
     costs, mixed = cost(together), mixed_models(together)
-    settings = {key: value for key, value in asdict(options).items() if key not in ("photos", "out", "json")}
-    results = {"options": settings, "scenes": rows, "mixed_models": mixed, "costs": costs}
+    results = {"scenes": rows, "mixed_models": mixed, "costs": costs}
     note = f"Models with photos of two or more scenes: {len(mixed)}."
     sections = [
         Section(f"{len(everything)} photos of {len(scenes)} scenes, together and alone", note, SCENES, table(rows)),
         Section("Cost of the photos together", "All pairs: extrapolated.", COSTS, cost_table(costs)),
     ]
-    deliver(results, sections, options.out, options.json)
+    deliver_study(options, results, sections)
 
 
 def models_of(
@@ -62,7 +60,7 @@ def models_of(
     workspace.records.mkdir(parents=True, exist_ok=True)
     summary = folder / "summary.json"
     if not summary.exists():
-        source = descriptor_source(options.descriptor, options.keypoints, contrast=0.02, size=options.size)
+        source = source_of(options.descriptor, options.keypoints, options.size)
         try:
             found = reconstruct(
                 workspace, photos, source, pairs, ReconstructOptions(threads=options.threads), on_progress

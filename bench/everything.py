@@ -8,11 +8,6 @@ from bench.training import measure_data, measure_loss, measure_training
 
 main = command(
     "all",
-    measure_data,
-    measure_loss,
-    measure_training,
-    measure_inference,
-    measure_matching,
-    measure_images,
-    measure_hpatches,
+    *(measure_data, measure_loss, measure_training, measure_inference),
+    *(measure_matching, measure_images, measure_hpatches),
 )

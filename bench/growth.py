@@ -8,7 +8,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,12 @@ import h5py
 import numpy as np
 
 from bench.options import GrowthOptions
-from bench.stability import folder_or_temporary
+from bench.study import deliver_study, folder_or_temporary
 from sdgmnet.errors import InputError
 from sdgmnet.features.h5_store import parts_folder
 from sdgmnet.features.images import find_photos, read_color
 from sdgmnet.features.pairs import read_pairs
-from sdgmnet.report import OnProgress, Section, deliver, progress_bars, track
+from sdgmnet.report import OnProgress, Section, no_progress, progress_bars, track
 
 HEADER = ["photos", "pairs", "runs", "CPU seconds", "ms per photo", "against the fewest", "peak memory, MB", "repeated"]
 CROP, CORNER = 0.7, 0.06  # shortest side of a crop, and the farthest a corner is moved, as shares of the sides
@@ -41,14 +40,13 @@ def growth(options: GrowthOptions) -> None:
             on_progress(f"matching {count} photos", 0, 1)
             results.append({"photos": count, **match_photos(photos, options)})
             on_progress(f"matching {count} photos", 1, 1)
-    settings = {key: value for key, value in asdict(options).items() if key not in ("photos", "out", "json")}
     note = "Describing, pairs by retrieval and matching, by sdgmnet match in a process of its own."
     section = Section("Cost per photo", note, HEADER, table(results))
-    deliver({"options": settings, "results": results}, [section], options.out, options.json)
+    deliver_study(options, {"results": results}, [section])
 
 
 def write_views(
-    originals: Sequence[Path], folder: Path, count: int, size: int, on_progress: OnProgress = lambda *_: None
+    originals: Sequence[Path], folder: Path, count: int, size: int, on_progress: OnProgress = no_progress
 ) -> None:
     """`count` views of the photos, in turn: the first of each as it is, then crops and perspective warps of it."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -145,12 +143,10 @@ def groups(path: Path) -> set[str]:
     for one in (path, *parts_folder(path).glob("[0-9]*.h5")):
         if one.exists():
             with h5py.File(one) as file:
-                file.visititems(lambda name, item: found.add(str(Path(name).parent)) if is_array(item) else None)
+                file.visititems(
+                    lambda name, item: found.add(str(Path(name).parent)) if isinstance(item, h5py.Dataset) else None
+                )
     return found
-
-
-def is_array(item: object) -> bool:
-    return isinstance(item, h5py.Dataset)
 
 
 def table(results: Sequence[dict[str, Any]]) -> list[list[str]]:

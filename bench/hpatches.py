@@ -1,9 +1,10 @@
 """HPatches' three tasks at full size: ours against the official algorithm, which is timed on a slice."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from scipy.spatial.distance import cdist, euclidean
 
 from bench.command import Row, command, memory_row, seconds_row
 from bench.options import Options
@@ -100,14 +101,13 @@ def _distances(descriptors: Descriptors, task: Verification) -> None:
         for number, name in enumerate(descriptors.names)
     }
     kinds = {letter: ["ref", *(f"{letter}{image}" for image in range(1, OTHERS + 1))] for letter in NOISES.values()}
-    distance = euclidean()
     for pairs in task:
         found = {letter: np.empty((len(pairs), 1)) for letter in kinds}
         rows = [(descriptors.names[s], t, p, descriptors.names[s2], t2, p2) for s, t, p, s2, t2, p2 in pairs.tolist()]
         for row, (first, image, patch, second, other_image, other_patch) in enumerate(rows):
             for letter, names in kinds.items():
                 a, b = table[first][names[image]][patch], table[second][names[other_image]][other_patch]
-                found[letter][row] = distance(a, b)
+                found[letter][row] = euclidean(a, b)
 
 
 def _curve(pairs: int) -> None:
@@ -131,7 +131,7 @@ def precision_over_recall(scores: np.ndarray, labels: np.ndarray) -> float:
 
 def _matches(descriptors: Descriptors) -> None:
     """One pair of images."""
-    distances = distance_matrix(descriptors.of(0, 0), descriptors.of(0, 1))
+    distances = cdist(descriptors.of(0, 0), descriptors.of(0, 1))
     nearest, numbers = distances.argmin(axis=1), np.arange(len(distances))
     precision_over_recall(-distances[numbers, nearest], (nearest == numbers).astype(float))
 
@@ -141,32 +141,15 @@ def _lists(descriptors: Descriptors, task: Retrieval, distractors: int) -> None:
     pool = descriptors.rows[: min(distractors, len(descriptors.rows))]
     for sequence, patch in task.queries:
         query = descriptors.of(int(sequence), 0)[patch : patch + 1]
-        far = distance_matrix(query, pool)[0]
+        far = cdist(query, pool)[0]
         for noise in range(len(NOISES)):
             kinds = range(1 + noise * OTHERS, 1 + (noise + 1) * OTHERS)
             same = np.stack([descriptors.of(int(sequence), kind)[patch] for kind in kinds])
-            near = distance_matrix(query, same)[0]
+            near = cdist(query, same)[0]
             entries = np.hstack((near, far))
             labels = np.hstack((np.ones(OTHERS), np.zeros(len(pool))))
             for size in POOLS:
                 precision_over_recall(-entries[:size], labels[:size])
-
-
-def euclidean() -> Callable[[np.ndarray, np.ndarray], float]:
-    """The function that the official code calls per pair; numpy's where scipy is not installed."""
-    try:
-        from scipy.spatial.distance import euclidean as distance
-    except ImportError:
-        return lambda a, b: float(np.linalg.norm(a - b))
-    return distance
-
-
-def distance_matrix(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    try:
-        from scipy.spatial.distance import cdist
-    except ImportError:
-        return np.stack([np.linalg.norm(b.astype(np.float64) - row, axis=1) for row in a])
-    return cdist(a, b)
 
 
 hpatches = command("hpatches", measure_hpatches)

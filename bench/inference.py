@@ -1,5 +1,6 @@
 """Describing patches: our engines against kornia's modules."""
 
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from bench.command import Row, command, memory_row, rate_row, seconds_row, share_row
 from bench.options import Options
-from bench.timing import Call, Timing, alternate, cpu_clock, in_fresh_process, matrix_product
+from bench.timing import Call, Timing, alternate, in_fresh_process, matrix_product
 from bench.training import FORWARD_FLOP
 from sdgmnet.encoders import FastSDGMNet, SDGMNet
 from sdgmnet.engine import describe_patches
@@ -110,7 +111,7 @@ def measure_kernels(options: Options, on_progress: OnProgress) -> Iterator[Row]:
 
     choices = ("compile", *runnable_targets(), "none")
     methods = {choice: (partial(describe_with, choice), float(options.patches)) for choice in choices}
-    timings = alternate(methods, options.repeats, "kernels", on_progress, clock=cpu_clock)
+    timings = alternate(methods, options.repeats, "kernels", on_progress, clock=time.process_time)
     for timing in timings.values():
         yield rate_row("inference, SDGMNET_KERNELS", timing, "patches per CPU second", timings["compile"])
 

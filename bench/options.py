@@ -6,7 +6,7 @@ from typing import Annotated
 
 from sdgmnet.descriptors import accepted_forms
 from sdgmnet.errors import InputError
-from sdgmnet.options import Flag, Option, OptionalOut, Positional, require_options
+from sdgmnet.options import AsJson, Option, OptionalOut, Positional, require_options
 from sdgmnet.pretrained import ALIAS
 
 
@@ -31,8 +31,7 @@ class Options:
     """match: number of descriptors per image."""
     images: tuple[Path, ...] = ()
     """images: two image files; default: the motorcycle pair of scikit-image, at one megapixel."""
-    json: Flag = False
-    """Print JSON instead of a table."""
+    json: AsJson = False
 
     def __post_init__(self) -> None:
         require_options(self, repeats=1, pairs=2, patches=1, memory_patches=1, descriptors=2)
@@ -40,8 +39,47 @@ class Options:
             raise InputError(f"--images takes two images, not {len(self.images)}.")
 
 
-@dataclass(frozen=True)
-class StabilityOptions:
+LEAST = {
+    "keypoints": 1, "threads": 1, "first": 3, "size": 64, "inliers": 1, "kills": 0, "repeats": 1, "neighbours": 1, "counts": 2,
+}  # fmt: skip
+Descriptor = Annotated[str, Option(help=f"The descriptor: {accepted_forms()}.")]
+Descriptors = Annotated[tuple[str, ...], Option(help=f"Descriptors to compare: {accepted_forms()}.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions:
+    """Options that all studies of photos share."""
+
+    out: OptionalOut = None
+    """Folder for results.json, table.md and all files in between, which are kept; default: only print."""
+    keypoints: int = 2000
+    """Maximum number of keypoints per photo, strongest first."""
+    threads: int = 2
+    """Number of threads."""
+    json: AsJson = False
+
+    def __post_init__(self) -> None:
+        for name, least in LEAST.items():
+            value = getattr(self, name, None)
+            if not isinstance(value, tuple):
+                require_options(self, **({} if value is None else {name: least}))
+            elif min(value, default=0) < least:
+                raise InputError(f"--{name} takes numbers of at least {least}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderOptions(StudyOptions):
+    photos: Positional[Path]
+    """Folder of photos. Sub-folders are included."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.photos.is_dir():
+            raise InputError(f"{self.photos} is not a folder of photos.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StabilityOptions(StudyOptions):
     """Reconstruct copies of photo sets, saved with several JPEG qualities: a stable reconstruction hardly changes.
 
     For example:
@@ -55,28 +93,17 @@ class StabilityOptions:
 
     photos: Positional[tuple[Path, ...]]
     """Folders of photos, one per set."""
-    out: OptionalOut = None
-    """Folder for results.json, table.md and the workspaces, which are kept; default: only print."""
-    descriptors: Annotated[tuple[str, ...], Option(help=f"Descriptors to compare: {accepted_forms()}.")] = (ALIAS,)
+    descriptors: Descriptors = (ALIAS,)
     ratios: tuple[str, ...] = ()
     """Ratio tests to compare, such as none 0.9; default: that of sdgmnet reconstruct."""
     qualities: tuple[int, ...] = (95, 92, 90, 88, 85)
     """JPEG qualities of the copies."""
     first: int | None = None
     """Use only so many photos of each set, the first by name; default: all."""
-    keypoints: int = 2000
-    """Maximum number of keypoints per photo, strongest first."""
-    threads: int = 2
-    """Number of threads."""
-    json: Flag = False
-    """Print JSON instead of a table."""
-
-    def __post_init__(self) -> None:
-        require_options(self, keypoints=1, threads=1, first=3)
 
 
-@dataclass(frozen=True)
-class RetrievalOptions:
+@dataclass(frozen=True, kw_only=True)
+class RetrievalOptions(FolderOptions):
     """Match all pairs of photos, and count how many of the verified ones sdgmnet match --pairs retrieval would compare.
 
     For example:
@@ -84,34 +111,18 @@ class RetrievalOptions:
         python -m bench retrieval photos --descriptors rootsift sdgmnet --neighbours 10 20
     """
 
-    photos: Positional[Path]
-    """Folder of photos. Sub-folders are included."""
-    out: OptionalOut = None
-    """Folder for results.json, table.md, features and matches, which are kept; default: only print."""
-    descriptors: Annotated[tuple[str, ...], Option(help=f"Descriptors to compare: {accepted_forms()}.")] = (ALIAS,)
+    descriptors: Descriptors = (ALIAS,)
     neighbours: tuple[int, ...] = (5, 10, 20)
     """Numbers of neighbours per photo."""
     keypoints: int = 1000
-    """Maximum number of keypoints per photo, strongest first."""
     size: int = 1000
     """Longest side in pixels; larger photos are resized."""
     inliers: int = 30
     """Inliers of a fundamental matrix by which a pair is verified."""
-    threads: int = 2
-    """Number of threads."""
-    json: Flag = False
-    """Print JSON instead of a table."""
-
-    def __post_init__(self) -> None:
-        require_options(self, keypoints=1, size=64, inliers=1, threads=1)
-        if not self.photos.is_dir():
-            raise InputError(f"{self.photos} is not a folder of photos.")
-        if not self.neighbours or min(self.neighbours) < 1:
-            raise InputError("--neighbours takes numbers of at least 1.")
 
 
-@dataclass(frozen=True)
-class CollectionOptions:
+@dataclass(frozen=True, kw_only=True)
+class CollectionOptions(FolderOptions):
     """Reconstruct the photos of many scenes from one folder, by retrieval, and each scene alone.
 
     For example:
@@ -124,28 +135,15 @@ class CollectionOptions:
 
     photos: Positional[Path]
     """Folder with a sub-folder of photos per scene."""
-    out: OptionalOut = None
-    """Folder for results.json, table.md and the workspaces, which are kept; default: only print."""
-    descriptor: Annotated[str, Option(help=f"The descriptor: {accepted_forms()}.")] = ALIAS
+    descriptor: Descriptor = ALIAS
     neighbours: int = 20
     """Number of neighbours per photo."""
-    keypoints: int = 2000
-    """Maximum number of keypoints per photo, strongest first."""
     size: int = 3200
     """Longest side in pixels; larger photos are resized for detection."""
-    threads: int = 2
-    """Number of threads."""
-    json: Flag = False
-    """Print JSON instead of a table."""
-
-    def __post_init__(self) -> None:
-        require_options(self, neighbours=1, keypoints=1, size=64, threads=1)
-        if not self.photos.is_dir():
-            raise InputError(f"{self.photos} is not a folder of photos.")
 
 
-@dataclass(frozen=True)
-class GrowthOptions:
+@dataclass(frozen=True, kw_only=True)
+class GrowthOptions(FolderOptions):
     """Match collections of growing size, made from photos by crops and warps: time per photo, memory, and repeated work.
 
     For example:
@@ -155,15 +153,10 @@ class GrowthOptions:
     Each collection is described and matched by sdgmnet match --pairs retrieval, killed and continued.
     """
 
-    photos: Positional[Path]
-    """Folder of photos. Sub-folders are included."""
-    out: OptionalOut = None
-    """Folder for results.json, table.md, photos, features and matches, which are kept; default: only print."""
     counts: tuple[int, ...] = (100, 300, 1000, 1500)
     """Sizes of the collections."""
-    descriptor: Annotated[str, Option(help=f"The descriptor: {accepted_forms()}.")] = ALIAS
+    descriptor: Descriptor = ALIAS
     keypoints: int = 600
-    """Maximum number of keypoints per photo, strongest first."""
     size: int = 800
     """Longest side of the photos in pixels."""
     kills: int = 0
@@ -171,20 +164,10 @@ class GrowthOptions:
     kill_after: float = 30.0
     """Seconds after which it is killed."""
     threads: int = 1
-    """Number of threads."""
-    json: Flag = False
-    """Print JSON instead of a table."""
-
-    def __post_init__(self) -> None:
-        require_options(self, keypoints=1, size=64, kills=0, threads=1)
-        if not self.photos.is_dir():
-            raise InputError(f"{self.photos} is not a folder of photos.")
-        if not self.counts or min(self.counts) < 2:
-            raise InputError("--counts takes numbers of at least 2.")
 
 
-@dataclass(frozen=True)
-class ReconstructOptions:
+@dataclass(frozen=True, kw_only=True)
+class ReconstructOptions(FolderOptions):
     """Time and memory of sdgmnet reconstruct against COLMAP's own SIFT pipeline, alternating. It needs an idle machine.
 
     For example:
@@ -194,19 +177,8 @@ class ReconstructOptions:
 
     photos: Positional[Path]
     """Folder of photos of one scene."""
-    out: OptionalOut = None
-    """Folder for results.json, table.md and the workspaces; default: only print."""
-    descriptors: Annotated[tuple[str, ...], Option(help=f"Descriptors to compare: {accepted_forms()}.")] = (ALIAS,)
+    descriptors: Descriptors = (ALIAS,)
     keypoints: int = 12_000
     """Maximum number of keypoints per photo, strongest first; COLMAP's pipeline takes its own 8192."""
     repeats: int = 3
     """Number of models per descriptor; the table has the median time."""
-    threads: int = 2
-    """Number of threads."""
-    json: Flag = False
-    """Print JSON instead of a table."""
-
-    def __post_init__(self) -> None:
-        require_options(self, keypoints=1, repeats=1, threads=1)
-        if not self.photos.is_dir():
-            raise InputError(f"{self.photos} is not a folder of photos.")

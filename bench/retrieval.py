@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import lru_cache, partial
 from itertools import combinations
 from pathlib import Path
@@ -12,7 +11,7 @@ import h5py
 import numpy as np
 
 from bench.options import RetrievalOptions
-from bench.stability import folder_or_temporary
+from bench.study import deliver_study, folder_or_temporary
 from sdgmnet.descriptors import load_descriptor
 from sdgmnet.engine import use_threads
 from sdgmnet.features.collection import DescribeOptions, MatchOptions, describe_images, match_pairs
@@ -22,7 +21,7 @@ from sdgmnet.features.match import Matches
 from sdgmnet.features.pairs import Pair
 from sdgmnet.features.retrieval import retrieve_pairs
 from sdgmnet.features.verify import verify
-from sdgmnet.report import OnProgress, Section, deliver, progress_bars, track
+from sdgmnet.report import OnProgress, Section, progress_bars, track
 
 HEADER = ["descriptor", "neighbours", "photos", "verified pairs", "recall", "recall of any", "compared pairs", "share"]
 HEADER += ["seconds"]
@@ -43,10 +42,9 @@ def retrieval(options: RetrievalOptions) -> None:
             for neighbours in options.neighbours:
                 figures = measure(folder_of[descriptor] / "features.h5", names, verified, by_any, neighbours)
                 results.append({"descriptor": descriptor, **figures})
-    settings = {key: value for key, value in asdict(options).items() if key not in ("photos", "out", "json")}
     note = "recall of any: of the pairs that are verified with at least one of the descriptors."
     section = Section(f"Pairs with {options.inliers} inliers that retrieval keeps", note, HEADER, table(results))
-    deliver({"options": settings, "results": results}, [section], options.out, options.json)
+    deliver_study(options, {"results": results}, [section])
 
 
 def match_exhaustively(

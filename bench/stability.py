@@ -1,10 +1,7 @@
 """How much a reconstruction changes with the JPEG quality of its photos, per descriptor and ratio test."""
 
 import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,12 +9,13 @@ import cv2
 import numpy as np
 
 from bench.options import StabilityOptions
+from bench.study import deliver_study, folder_or_temporary, source_of
 from sdgmnet.engine import use_threads
 from sdgmnet.errors import InputError
 from sdgmnet.features.images import find_photos, read_color
-from sdgmnet.report import Section, deliver, progress_bars
+from sdgmnet.report import Section, progress_bars
 from sdgmnet.sfm.colmap import require_pycolmap
-from sdgmnet.sfm.feature_sources import DescribedPhotos, ReconstructOptions, descriptor_source
+from sdgmnet.sfm.feature_sources import DescribedPhotos, ReconstructOptions
 from sdgmnet.sfm.pairs import PairSelection
 from sdgmnet.sfm.reconstruct import NoModel, Photos, reconstruct, summarise
 from sdgmnet.sfm.workspace import Workspace
@@ -42,9 +40,7 @@ def stability(options: StabilityOptions) -> None:
         if not folder.is_dir() or not find_photos(folder):
             raise InputError(f"{folder} is not a folder of photos.")
     use_threads(options.threads)
-    sources = {
-        name: descriptor_source(name, options.keypoints, contrast=0.02, size=3200) for name in options.descriptors
-    }
+    sources = {name: source_of(name, options.keypoints) for name in options.descriptors}
     results: list[dict[str, Any]] = []
     with progress_bars() as on_progress, folder_or_temporary(options.out) as place:
         total = len(options.photos) * len(options.qualities) * len(sources) * len(ratios)
@@ -58,11 +54,10 @@ def stability(options: StabilityOptions) -> None:
                         setting = {"photos": copy.name, "quality": quality, "descriptor": descriptor, "ratio": ratio}
                         results.append({**setting, **figures})
         on_progress("models", total, total)
-    settings = {key: value for key, value in asdict(options).items() if key not in ("photos", "out", "json")}
     section = Section(
         f"Stability over JPEG qualities {', '.join(map(str, options.qualities))}", "", HEADER, table(results)
     )
-    deliver({"options": settings, "models": results}, [section], options.out, options.json)
+    deliver_study(options, {"models": results}, [section])
 
 
 def read_ratio(text: str) -> float | None:
@@ -75,15 +70,6 @@ def read_ratio(text: str) -> float | None:
     if not 0 < ratio <= 1:
         raise InputError(f"--ratios takes numbers in (0, 1] or {NO_RATIO}, not {text}.")
     return ratio
-
-
-@contextmanager
-def folder_or_temporary(folder: Path | None) -> Iterator[Path]:
-    if folder is not None:
-        yield folder
-        return
-    with tempfile.TemporaryDirectory() as temporary:
-        yield Path(temporary)
 
 
 def save_copy(photos: Path, folder: Path, quality: int, first: int | None) -> Copy:
@@ -131,6 +117,7 @@ def table(results: Sequence[dict[str, Any]]) -> list[list[str]]:
     for key in dict.fromkeys((one["photos"], one["descriptor"], one["ratio"]) for one in results):
         of_key = [one for one in results if (one["photos"], one["descriptor"], one["ratio"]) == key]
         points = np.array([one["points"] for one in of_key])
+        spread = (points.max() - points.min()) / max(points.mean(), 1e-9)
         rows.append(
             [
                 key[0],
@@ -138,7 +125,7 @@ def table(results: Sequence[dict[str, Any]]) -> list[list[str]]:
                 NO_RATIO if key[2] is None else f"{key[2]:g}",
                 str(min(one["registered"] for one in of_key)),
                 f"{points.mean():.0f}",
-                f"{100 * spread(points):.1f} %",
+                f"{100 * spread:.1f} %",
                 f"{np.mean([one['track_length'] for one in of_key]):.2f}",
                 f"{np.mean([one['reprojection_error'] for one in of_key]):.3f}",
                 f"{100 * min(one['in_tracks'] for one in of_key):.0f} %",
@@ -147,8 +134,3 @@ def table(results: Sequence[dict[str, Any]]) -> list[list[str]]:
             ]
         )
     return rows
-
-
-def spread(values: np.ndarray) -> float:
-    """Largest minus smallest, over the mean."""
-    return float((values.max() - values.min()) / max(values.mean(), 1e-9))

@@ -35,11 +35,6 @@ def wall_clock() -> float:
     return time.perf_counter()
 
 
-def cpu_clock() -> float:
-    """Of all threads; other work on the machine changes it less."""
-    return time.process_time()
-
-
 def seconds_of(call: Call, clock: Callable[[], float] = wall_clock) -> float:
     began = clock()
     call()

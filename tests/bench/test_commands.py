@@ -6,20 +6,22 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-import cv2
 import numpy as np
 import pytest
 import torch
 
 from bench import timing
 from bench.__main__ import COMMANDS
+from bench.hpatches import Size, precision_over_recall, time_tasks
 from bench.inference import best_batch
 from bench.matching import STAGES, TIMED_ENCODERS
 from bench.training import plain_loss, time_training, unit_pairs
 from sdgmnet import SDGMLoss
 from sdgmnet.cli import main
+from sdgmnet.metrics import average_precision
 from sdgmnet.native.build import VARIABLE
 from sdgmnet.native.targets import compiler
+from tests.features.samples import noise_image, write_image
 
 
 def bench_rows(tmp_path: Path, *words: str) -> list[list[str]]:
@@ -92,6 +94,20 @@ def test_training_is_timed() -> None:
     assert all(one.median > 0 for one in timings.values())
 
 
+def test_the_official_way_counts_as_ours() -> None:
+    """HPatches' own algorithm gives our numbers."""
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        scores, labels = np.round(random.random(50), 1), random.random(50) < 0.4
+        assert precision_over_recall(scores, labels.astype(float)) == pytest.approx(average_precision(scores, labels))
+
+
+def test_all_tasks_are_timed() -> None:
+    seconds = time_tasks(Size(sequences=3, patches=20, pairs=50, queries=6, distractors=20))
+    assert set(seconds) == {"verification", "matching", "retrieval"}
+    assert all(value > 0 for value in seconds.values())
+
+
 def test_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [row] = bench_rows(tmp_path, "data", "--pairs", "64")
     assert row[:2] == ["making a batch, N = 64", "ours"]
@@ -104,18 +120,12 @@ def test_match(tmp_path: Path) -> None:
     assert [row[1] for row in rows] == ["ours", "product", "OpenCV", "ours"]
 
 
-def test_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rng = np.random.default_rng(0)
-    names = [str(tmp_path / "a.png"), str(tmp_path / "b.png")]
-    for name in names:
-        image = cv2.resize(rng.integers(0, 256, (20, 30), dtype=np.uint8), (180, 120), interpolation=cv2.INTER_CUBIC)
-        cv2.imwrite(name, image)
+def test_images(tmp_path: Path) -> None:
+    names = [str(write_image(tmp_path / f"{number}.png", noise_image(180, 120, number))) for number in range(2)]
     rows = bench_rows(tmp_path, "images", "--images", *names)
     stages = [*STAGES, "all", "all but describing"]
     assert [row[1] for row in rows][:-1] == [f"{encoder}, {stage}" for encoder in TIMED_ENCODERS for stage in stages]
     assert rows[5][-1].endswith("x OpenCV") and float(rows[5][-1].split()[0]) > 0
-    assert main(["images", "--images", names[0]], COMMANDS, "python -m bench") == 2
-    assert "two images" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
@@ -124,3 +134,28 @@ def test_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     assert [row[1] for row in bench_rows(tmp_path, "kernels", "--patches", "8")] == ["compile", "none"]
     assert not os.environ.get(VARIABLE)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("images --images {tmp}/a.png", "two images"),
+        ("collection {tmp}/none", "{tmp}/none"),
+        ("collection {tmp}", "{tmp}"),
+        ("growth {tmp}/none", "{tmp}/none"),
+        ("growth {tmp}", "{tmp}"),
+        ("growth {tmp} --counts 1", "--counts"),
+        ("reconstruct {tmp}/none", "{tmp}/none"),
+        ("reconstruct {tmp}", "{tmp}"),
+        ("retrieval {tmp} --neighbours 0", "--neighbours"),
+        ("retrieval {tmp} --size 1", "size"),
+        ("stability {tmp}", "{tmp}"),
+        ("stability {tmp} --ratios 1.5", "--ratios"),
+        ("stability {tmp} --ratios all", "--ratios"),
+    ],
+)
+def test_bad_input(words: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if words.split()[0] in ("collection", "reconstruct", "stability"):
+        pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install 'sdgmnet[sfm]'")
+    assert main(words.replace("{tmp}", str(tmp_path)).split(), COMMANDS, "python -m bench") == 2
+    assert said.replace("{tmp}", str(tmp_path)) in capsys.readouterr().err
