@@ -15,13 +15,16 @@ from bench.training import unit_pairs
 from sdgmnet.data.synthetic.demo import read_motorcycle
 from sdgmnet.encoders import FastSDGMNet, SDGMNet
 from sdgmnet.errors import InputError
-from sdgmnet.features.describe import Descriptor, StageTimer, describe_image, descriptor_from_encoder
+from sdgmnet.features.collection import DescribeOptions, describe_files
+from sdgmnet.features.describe import Descriptor, StageTimer, descriptor_from_encoder
 from sdgmnet.features.match import match as match_descriptors
 from sdgmnet.report import OnProgress, no_progress, track
 
 RATIO = 0.9
 TIMED_ENCODERS = {"sdgmnet": SDGMNet, "fast": FastSDGMNet}
-STAGES = ("reading", "finding keypoints", "cutting patches", "describing", "matching")
+WHOLE = "from start to end"
+STAGES = ("reading", "finding keypoints", "cutting patches", "describing", "matching", WHOLE)
+FULL_SIZE = 1_000_000  # pixels: images are not reduced
 
 
 def time_matching(count: int, repeats: int, on_progress: OnProgress = no_progress) -> dict[str, Timing]:
@@ -68,12 +71,9 @@ def measure_matching(options: Options, on_progress: OnProgress) -> Iterator[Row]
 class ImageTimes(NamedTuple):
     """Seconds of each repetition, from two files to mutual matches."""
 
-    stages: dict[str, dict[str, list[float]]]  # encoder -> stage
+    stages: dict[str, dict[str, list[float]]]  # encoder -> stage; the second image is read while the first is described
     script: list[float]  # the usual script with OpenCV's SIFT
     keypoints: int  # of both images
-
-    def total(self, encoder: str, without: str = "") -> np.ndarray:
-        return np.sum([seconds for stage, seconds in self.stages[encoder].items() if stage != without], axis=0)
 
 
 def time_images(paths: tuple[Path, Path], repeats: int, on_progress: OnProgress = no_progress) -> ImageTimes:
@@ -81,11 +81,12 @@ def time_images(paths: tuple[Path, Path], repeats: int, on_progress: OnProgress 
 
     def ours(descriptor: Descriptor) -> tuple[list[float], int]:
         timer = StageTimer()
-        first, second = (describe_image(path, descriptor=descriptor, size=None, timer=timer) for path in paths)
-        if not len(first.keypoints.xy) or not len(second.keypoints.xy):
-            raise InputError(f"{paths[0]} or {paths[1]} has no keypoints: use other images.")
-        with timer("matching"):
-            match_descriptors(first, second)
+        with timer(WHOLE):
+            first, second = describe_files(paths, descriptor, DescribeOptions(size=FULL_SIZE), timer)
+            if not len(first.keypoints.xy) or not len(second.keypoints.xy):
+                raise InputError(f"{paths[0]} or {paths[1]} has no keypoints: use other images.")
+            with timer("matching"):
+                match_descriptors(first, second)
         return [timer.seconds[stage] for stage in STAGES], len(first.keypoints.xy) + len(second.keypoints.xy)
 
     def opencv() -> None:
@@ -113,11 +114,8 @@ def measure_images(options: Options, on_progress: OnProgress) -> Iterator[Row]:
     what = f"two images, {times.keypoints} keypoints"
     for encoder, stages in times.stages.items():
         for stage, seconds in stages.items():
-            rate = f"{times.keypoints / np.median(seconds):.0f} patches/s" if stage == "describing" else ""
-            yield seconds_row(what, f"{encoder}, {stage}", seconds, rate)
-        for name, total in ("all", times.total(encoder)), ("all but describing", times.total(encoder, "describing")):
-            ratio = f"{np.median(total / np.array(times.script)):.2f} x OpenCV"
-            yield seconds_row(what, f"{encoder}, {name}", total.tolist(), ratio)
+            ratio = f"{np.median(np.array(seconds) / times.script):.2f} x OpenCV" if stage == WHOLE else ""
+            yield seconds_row(what, f"{encoder}, {stage}", seconds, ratio)
     yield seconds_row(what, "OpenCV's SIFT, brute force", times.script)
 
 

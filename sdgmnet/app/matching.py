@@ -14,7 +14,7 @@ import numpy as np
 from sdgmnet.app.html import patch_html, patches_html
 from sdgmnet.descriptors import load_descriptor, require_form, split_label
 from sdgmnet.errors import InputError
-from sdgmnet.features.describe import Descriptor, Features, StageTimer, describe_image, find_keypoints
+from sdgmnet.features.describe import Descriptor, Features, StageTimer, describe_located, find_keypoints, locate
 from sdgmnet.features.draw import TITLE, draw_matches, layout
 from sdgmnet.features.images import read_color
 from sdgmnet.features.match import RATIO, Matches, match
@@ -98,8 +98,7 @@ def compare(
     for text, descriptor in track(list(zip(options.descriptors, loaded, strict=True)), "describing", on_progress):
         own = StageTimer()
         a, b = (
-            describe_image(gray, found, descriptor=descriptor, timer=own)
-            for gray, found in zip(grays, keypoints, strict=True)
+            describe_located(locate(gray, found), descriptor, own) for gray, found in zip(grays, keypoints, strict=True)
         )
         results.append(matched(text, descriptor, (a, b), options, own))
     return Comparison(grays, options, results, timer.seconds)

@@ -5,7 +5,7 @@ of a set, or detected once and written as such files.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,10 +16,10 @@ import numpy as np
 from sdgmnet.benchmarks.photo_sets import PhotoSet, read_truth
 from sdgmnet.benchmarks.published import published
 from sdgmnet.benchmarks.relative_pose import pose_error
-from sdgmnet.descriptors import Descriptor, describe, load_descriptor, split_label
+from sdgmnet.descriptors import Descriptor, load_descriptor, split_label
 from sdgmnet.errors import InputError
 from sdgmnet.features import eth
-from sdgmnet.features.describe import Features, find_keypoints
+from sdgmnet.features.describe import Features, describe_located, find_keypoints, locate
 from sdgmnet.features.h5 import read_features
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints
@@ -166,7 +166,7 @@ def feature_source(
     keypoints = detect_keypoints(photos, out, options, on_progress)
     described = {"descriptor": entry.fingerprint, "detected": _detection(photos, options)}
     if entry.descriptor is not None:
-        return DescribedPhotos(partial(_describe_photo, keypoints, entry.descriptor), described)
+        return DescribedPhotos(partial(_locate_photo, keypoints, entry.descriptor), described)
     assert entry.files is not None
     folders = [folder for folder in (entry.files / photos.name, entry.files) if (folder / "descriptors").is_dir()]
     if not folders:
@@ -176,12 +176,12 @@ def feature_source(
     return DescribedPhotos(partial(_read_described, keypoints, folders[0] / "descriptors"), described, given_matches)
 
 
-def _describe_photo(keypoints: Path, descriptor: Descriptor, name: str, path: Path) -> Features:
+def _locate_photo(keypoints: Path, descriptor: Descriptor, name: str, path: Path) -> Callable[[], Features]:
     gray, found = read_gray(path, exif_orientation=False), eth.read_keypoints(keypoints / f"{name}.bin")
-    return describe(gray, found, descriptor=descriptor, size=None)
+    return partial(describe_located, locate(gray, found, size=None), descriptor)
 
 
-def _read_described(keypoints: Path, descriptors: Path, name: str, path: Path) -> Features:
+def _read_described(keypoints: Path, descriptors: Path, name: str, path: Path) -> Callable[[], Features]:
     height, width = read_gray(path, exif_orientation=False).shape
     found, described = eth.read_keypoints(keypoints / f"{name}.bin"), eth.read_descriptors(descriptors / f"{name}.bin")
     if len(described) != len(found.xy):
@@ -189,7 +189,7 @@ def _read_described(keypoints: Path, descriptors: Path, name: str, path: Path) -
             f"{descriptors}/{name}.bin holds {len(described)} descriptors, but {keypoints}/{name}.bin {len(found.xy)} "
             "keypoints: every descriptor describes the same keypoints."
         )
-    return Features(found, described, (width, height))
+    return lambda: Features(found, described, (width, height))
 
 
 def _detection(photos: PhotoSet, options: BenchmarkOptions) -> dict[str, Any]:

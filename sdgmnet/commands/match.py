@@ -174,7 +174,7 @@ def draw_two(arguments: MatchArguments, on_progress: OnProgress) -> dict[str, An
     """Match two images and draw the matches; returns counts, the matrix of --verify, and the seconds of each stage."""
 
     on_progress("loading the descriptor", 0, 0)
-    from sdgmnet.features.collection import DescribeOptions, MatchOptions, describe_file, without_keypoints
+    from sdgmnet.features.collection import DescribeOptions, MatchOptions, describe_files, without_keypoints
 
     options = pick(MatchOptions, arguments)
     size = LONGEST_SIDE if arguments.size is None else arguments.size
@@ -183,10 +183,8 @@ def draw_two(arguments: MatchArguments, on_progress: OnProgress) -> dict[str, An
     with timer("loading the descriptor"):
         descriptor = load_descriptor(arguments.chosen)
     on_progress("loading the descriptor", 1, 1)
-    first, second = (
-        describe_file(path, descriptor, describing, name=path.name, timer=timer)
-        for path in track(arguments.images, "describing", on_progress)
-    )
+    described = describe_files(arguments.images, descriptor, describing, timer)
+    first, second = track(described, "describing", on_progress, len(arguments.images))
     for path, features in zip(arguments.images, (first, second), strict=True):
         if not len(features.keypoints.xy):
             print_aside(without_keypoints(path))

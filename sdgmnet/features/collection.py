@@ -5,7 +5,7 @@ Both can be interrupted at any moment and continued by the same call; what a fil
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
@@ -20,8 +20,11 @@ from sdgmnet.features.describe import (
     LONGEST_SIDE,
     Descriptor,
     Features,
+    Located,
     StageTimer,
-    describe_image,
+    describe_located,
+    locate,
+    overlapped,
     require_limits,
 )
 from sdgmnet.features.h5 import features_to_arrays, matches_to_arrays, names_in, pair_name, read_features
@@ -100,9 +103,15 @@ def describe_images(
     with ExitStack() as stack:
         store = world.on_rank_zero(lambda: stack.enter_context(open_store(out, "features", note, overwrite=overwrite)))
         todo = world.broadcast([name for name in images if store is not None and (overwrite or name not in store)])
-        for name in track(todo[world.rank :: world.size], "describing", on_progress):
+        mine = todo[world.rank :: world.size]
+        described = overlapped(
+            mine,
+            lambda name: locate_in_file(images[name], options, keypoints=keypoints, name=name),
+            lambda located: describe_located(located, descriptor),
+        )
+        for name, future in track(described, "describing", on_progress, len(mine)):
             try:
-                features = describe_file(images[name], descriptor, options, keypoints=keypoints, name=name)
+                features = future.result()
             except (InputError, cv2.error, MemoryError) as error:
                 reason = str(error)
                 if isinstance(error, MemoryError) or (isinstance(error, cv2.error) and "memory" in reason.lower()):
@@ -136,16 +145,15 @@ def describe_images(
     return world.from_rank_zero(outcome)
 
 
-def describe_file(
+def locate_in_file(
     path: Path,
-    descriptor: Descriptor,
     options: DescribeOptions,
     *,
     keypoints: Path | None = None,
     name: str = "",
     timer: StageTimer | None = None,
-) -> Features:
-    """Features of an image; with a file of keypoints, of those it has for the image of this name, which its mask has too."""
+) -> Located:
+    """The keypoints of an image; with a file of keypoints, those it has for the image of this name, which its mask has too."""
     timer = timer or StageTimer()
     with timer("reading"):
         gray = read_gray(path, exif_orientation=not options.as_stored)
@@ -154,10 +162,19 @@ def describe_file(
             given = read_keypoints(keypoints, name)
             require_inside(given, keypoints, path, (gray.shape[1], gray.shape[0]))
         mask = None if options.masks is None else read_mask(options.masks, name, (gray.shape[1], gray.shape[0]))
-    limit, upright, size = options.limit, options.upright, options.size
-    return describe_image(
-        gray, given, descriptor=descriptor, limit=limit, upright=upright, size=size, mask=mask, timer=timer
+    return locate(gray, given, limit=options.limit, upright=options.upright, size=options.size, mask=mask, timer=timer)
+
+
+def describe_files(
+    paths: Sequence[Path], descriptor: Descriptor, options: DescribeOptions, timer: StageTimer | None = None
+) -> Iterator[Features]:
+    """Features of each image, in order. An image that cannot be read is an InputError."""
+    described = overlapped(
+        paths,
+        lambda path: locate_in_file(path, options, name=path.name, timer=timer),
+        lambda located: describe_located(located, descriptor, timer),
     )
+    return (future.result() for _, future in described)
 
 
 def without_keypoints(path: Path) -> str:

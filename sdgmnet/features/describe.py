@@ -1,11 +1,13 @@
 """Image -> keypoints and their descriptors."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import cv2
 import numpy as np
@@ -14,6 +16,7 @@ from sdgmnet.errors import InputError
 from sdgmnet.features.images import read_gray, upper_eight_bits
 from sdgmnet.features.keypoints import CONTRAST, Keypoints, detect
 from sdgmnet.features.patches import cut_patches
+from sdgmnet.heap import reused_heap
 from sdgmnet.registry import WINDOW
 
 if TYPE_CHECKING:  # torch is loaded when an encoder is: commands that only parse their options do not wait for it
@@ -32,6 +35,9 @@ UPRIGHT_HELP = (
 
 ROUNDING = 1e-6  # by which a float image may leave [0, 1], as resized ones do
 
+Item = TypeVar("Item")
+Prepared = TypeVar("Prepared")
+Result = TypeVar("Result")
 DescribeFn = Callable[[np.ndarray], np.ndarray]
 
 
@@ -74,6 +80,14 @@ class StageTimer:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - began
 
 
+class Located(NamedTuple):
+    """An image that has been read, and the keypoints to describe in it."""
+
+    gray: np.ndarray  # (H, W) uint8 at the size at which it is described
+    keypoints: Keypoints  # in its pixels
+    size: tuple[int, int]  # width, height of the original
+
+
 def describe_image(
     image: "Image",
     keypoints: Keypoints | None = None,
@@ -82,12 +96,25 @@ def describe_image(
     limit: int | None = None,
     upright: bool = False,
     size: int | None = LONGEST_SIDE,
+) -> Features:
+    """As `sdgmnet.describe`, with a loaded descriptor."""
+    return describe_located(locate(image, keypoints, limit=limit, upright=upright, size=size), descriptor)
+
+
+def locate(
+    image: "Image",
+    keypoints: Keypoints | None = None,
+    *,
+    limit: int | None = None,
+    upright: bool = False,
+    size: int | None = LONGEST_SIDE,
+    contrast: float = CONTRAST,
     mask: np.ndarray | None = None,
     timer: StageTimer | None = None,
-) -> Features:
-    """As `sdgmnet.describe`, with a loaded descriptor. A timer gets the seconds of each stage.
+) -> Located:
+    """Read an image and detect its keypoints, or take the given ones: the part of `describe_image` without an encoder.
 
-    mask: (H, W) uint8; no keypoints are detected where it is 0.
+    mask: (H, W) uint8; no keypoints are detected where it is 0. A timer gets the seconds of each stage.
     """
     require_limits(limit, size)
     timed = StageTimer() if timer is None else timer
@@ -98,11 +125,43 @@ def describe_image(
         resized = gray.shape[1], gray.shape[0]
     with timed("finding keypoints"):
         if keypoints is None:
-            keypoints = detect(gray, limit, upright=upright, mask=resize_mask(mask, resized))
+            keypoints = detect(gray, limit, upright=upright, contrast=contrast, mask=resize_mask(mask, resized))
         else:
             keypoints = rescale(keypoints, original, resized)
-    described = describe_keypoints(gray, keypoints, descriptor, upright=upright, timer=timed)
+            keypoints = keypoints._replace(angle=np.zeros(len(keypoints.xy))) if upright else keypoints
+    return Located(gray, keypoints, original)
+
+
+def describe_located(located: Located, descriptor: Descriptor, timer: StageTimer | None = None) -> Features:
+    gray, keypoints, original = located
+    described = describe_keypoints(gray, keypoints, descriptor, timer=timer)
+    resized = gray.shape[1], gray.shape[0]
     return Features(rescale(described.keypoints, resized, original), described.descriptors, original)
+
+
+def overlapped(
+    items: Iterable[Item], prepare: Callable[[Item], Prepared], finish: Callable[[Prepared], Result]
+) -> Iterator[tuple[Item, Future[Result]]]:
+    """Each item with finish(prepare(item)): a thread finishes one item while the caller's thread prepares the next.
+
+    Detecting keypoints leaves processors idle that describing those of the image before can use. The caller's thread detects,
+    since glibc reuses large blocks in the first thread alone. `result()` of a future raises what either function raised.
+    """
+    waiting: deque[tuple[Item, Future[Result]]] = deque()
+    with reused_heap(), ThreadPoolExecutor(1) as pool:
+        try:
+            for item in items:
+                try:
+                    future = pool.submit(finish, prepare(item))
+                except Exception as error:
+                    future = Future()
+                    future.set_exception(error)
+                waiting.append((item, future))
+                if len(waiting) > 1:
+                    yield waiting.popleft()
+            yield from waiting
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def require_limits(limit: int | None, size: int | None) -> None:

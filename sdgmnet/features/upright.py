@@ -7,8 +7,8 @@ from functools import cache
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.features.collection import DescribeOptions, Images, describe_file
-from sdgmnet.features.describe import Descriptor, Features
+from sdgmnet.features.collection import DescribeOptions, Images, locate_in_file
+from sdgmnet.features.describe import Descriptor, Features, describe_located
 from sdgmnet.features.match import match
 from sdgmnet.features.verify import verify
 from sdgmnet.report import OnProgress, no_progress, track
@@ -28,7 +28,7 @@ def measure_upright(
     reduced = replace(options, limit=min(options.limit or KEYPOINTS, KEYPOINTS), size=min(options.size, SIZE))
 
     def describe(name: str, upright: bool) -> Features:
-        return describe_file(images[name], descriptor, replace(reduced, upright=upright), name=name)
+        return describe_located(locate_in_file(images[name], replace(reduced, upright=upright), name=name), descriptor)
 
     return prefers_upright(list(images), describe, on_progress)
 

@@ -5,9 +5,14 @@
 
 #include "vectors.h"
 
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
+
 namespace {
 
 constexpr int AT_ONCE = LANES == 16 ? 4 : 2;  // rows that share a look at the columns: their bests fit the registers
+constexpr int AT_ONCE_SCREENED = 32;          // rows whose bounds rule out columns for all of them: they fit the cache
 constexpr long CHUNK = 4 * LANES;             // columns that share a look for what is doubtful among them
 
 typedef float Floats __attribute__((vector_size(LANES * 4), may_alias, aligned(4)));  // at any address
@@ -112,10 +117,17 @@ template <bool ROUNDED> double distance(const float *a, const float *b, long wid
     return std::sqrt(sum);
 }
 
-inline bool any(Ints flags) {
-    int found = 0;
-    for (int lane = 0; lane < LANES; lane++) found |= flags[lane];
+// A bit for each lane that is set in the result of a comparison.
+inline unsigned lanes_of(Ints flags) {
+#if defined(__AVX512DQ__)
+    return _mm512_movepi32_mask(reinterpret_cast<__m512i>(flags));
+#elif defined(__AVX__)
+    return static_cast<unsigned>(_mm256_movemask_ps(reinterpret_cast<__m256>(flags)));
+#else
+    unsigned found = 0;
+    for (int lane = 0; lane < LANES; lane++) found |= (flags[lane] & 1u) << lane;
     return found;
+#endif
 }
 
 // A block whose products are bfloat16, each wrong by at most slack * (half_a + half_b), and the rows they are products of.
@@ -124,15 +136,39 @@ struct Screen {
     const float *a, *b;
     long width;
     float slack;
-    // Of LANES columns: the product less half_b, and what rounding may have taken from it.
-    Floats most(const unsigned short *product, Floats half_b) const {
+    // Of LANES columns: the product less half_b, with all that rounding may have added (sign 1) or taken from it (-1).
+    Floats bound(const unsigned short *product, Floats half_b, float sign) const {
         const Words bits = __builtin_convertvector(*reinterpret_cast<const Shorts *>(product), Words) << 16;
-        return reinterpret_cast<const Floats &>(bits) - half_b * (1 - slack);
+        return reinterpret_cast<const Floats &>(bits) - half_b * (1 + sign * slack);
     }
 };
 
-// As sweep, for one row: closeness is computed from the rows themselves where a product does not rule the column out.
-void screen(const Block &block, const Screen &rough, long row, float *column_best, int *column_at) {
+// What the closeness of the second best of a row is at least, by the lower bounds of its block. Raises `floors` of the columns.
+float raise_floors(const Block &block, const Screen &rough, long row, float *floors) {
+    const unsigned short *products = rough.products + row * block.columns;
+    const float own = block.half_a[row] * (1 + rough.slack);
+    Floats best = Floats{} - std::numeric_limits<float>::infinity(), second = best;
+    for (long column = 0; column + LANES <= block.columns; column += LANES) {
+        const Floats least = rough.bound(products + column, at(block.half_b + column), 1) - own;
+        Floats &floor = at(floors + column);
+        floor = least > floor ? least : floor;
+        const Floats lower = least < best ? least : best;
+        second = lower > second ? lower : second;
+        best = least > best ? least : best;
+    }
+    float first = block.second[row], next = first;  // the two largest of all lanes, and no less than what is known
+    for (int lane = 0; lane < LANES; lane++)
+        for (const float value : {best[lane], second[lane]}) {
+            next = std::max(next, std::min(first, value));
+            first = std::max(first, value);
+        }
+    return next;
+}
+
+// As sweep, for one row: closeness is computed from the rows themselves where a product does not rule the column out. The second
+// best of the row is at least `floor`, the best of each column at least its `floors`.
+void screen(const Block &block, const Screen &rough, long row, float floor, const float *floors, float *column_best,
+            int *column_at) {
     const unsigned short *products = rough.products + row * block.columns;
     const float own = block.half_a[row] * (1 - rough.slack);
     const auto settle = [&](long column) {
@@ -143,19 +179,10 @@ void screen(const Block &block, const Screen &rough, long row, float *column_bes
             column_best[column] = value, column_at[column] = block.first_row + static_cast<int>(row);
     };
     long column = 0;
-    for (; column + CHUNK <= block.columns; column += CHUNK) {
-        const float floor = block.second[row];
-        Ints possible = {};
-        for (long k = column; k < column + CHUNK; k += LANES) {
-            const Floats most = rough.most(products + k, at(block.half_b + k)) - own;
-            possible |= (most >= floor) | (most >= at(column_best + k));
-        }
-        if (!any(possible)) continue;
-        for (long k = column; k < column + CHUNK; k += LANES) {
-            const Floats most = rough.most(products + k, at(block.half_b + k)) - own;
-            for (int lane = 0; lane < LANES; lane++)
-                if (most[lane] >= block.second[row] || most[lane] >= column_best[k + lane]) settle(k + lane);
-        }
+    for (; column + LANES <= block.columns; column += LANES) {
+        const Floats most = rough.bound(products + column, at(block.half_b + column), -1) - own;
+        for (unsigned left = lanes_of((most >= floor) | (most >= at(floors + column))); left; left &= left - 1)
+            settle(column + __builtin_ctz(left));
     }
     for (; column < block.columns; column++) settle(column);
 }
@@ -189,7 +216,7 @@ int closer(const Problem &p, long row, double near, long start, long stop) {
             nearer -= below;
             doubts |= ~(below | above);  // what is not a number is doubtful too
         }
-        if (!any(doubts)) {
+        if (!lanes_of(doubts)) {
             counts += nearer;
             continue;
         }
@@ -227,7 +254,15 @@ void sdgmnet_screen(const unsigned short *products, long rows, long columns, con
     const Block block{nullptr, half_a, half_b, columns, first_row, first_column, best, best_at, second, second_at};
     const Screen rough{products, a, b, width, slack};
     in_threads(rows, threads, 1, [&](int thread, long row, long stop) {
-        for (; row < stop; row++) screen(block, rough, row, column_best + thread * apart, column_at + thread * apart);
+        float *own_best = column_best + thread * apart;
+        int *own_at = column_at + thread * apart;
+        std::vector<float> floors(own_best, own_best + columns);
+        std::array<float, AT_ONCE_SCREENED> floor;
+        for (long last = row; row < stop; row = last) {
+            last = std::min(stop, row + AT_ONCE_SCREENED);
+            for (long k = row; k < last; k++) floor[k - row] = raise_floors(block, rough, k, floors.data());
+            for (long k = row; k < last; k++) screen(block, rough, k, floor[k - row], floors.data(), own_best, own_at);
+        }
     });
 }
 

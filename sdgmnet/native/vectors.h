@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <new>
 #include <system_error>
 #include <thread>
@@ -51,23 +52,33 @@ static inline Vector larger(Vector one, Vector other) {
     return sum;
 }
 
-// Calls work(thread, start, stop) for each thread's share of `count`, in whole groups.
+// torch's own threads, where it has loaded GNU's OpenMP: idle ones spin for milliseconds, in the way of any other threads.
+#if defined(__linux__)
+extern "C" void GOMP_parallel(void (*function)(void *), void *data, unsigned threads, unsigned flags) __attribute__((weak));
+#else
+constexpr void (*GOMP_parallel)(void (*)(void *), void *, unsigned, unsigned) = nullptr;
+#endif
+
+// Calls work(thread, start, stop) for each thread's share of `count`, in whole groups. The shares depend on `threads` alone:
+// where the system gives fewer, one does several, with the same bits.
 template <class Work> static void in_threads(long count, int threads, int group, const Work &work) {
     const long groups = (count + group - 1) / group;
-    std::vector<std::thread> running;
-    for (int one = 0; one < threads; one++) {
-        const long start = std::min(count, groups * one / threads * group);
-        const long stop = std::min(count, groups * (one + 1) / threads * group);
-        if (one + 1 == threads) {
-            work(one, start, stop);
-            break;
-        }
-        try {
-            running.emplace_back([&work, one, start, stop] { work(one, start, stop); });
-        } catch (const std::system_error &) {  // the system has no more threads: slower, the same bits
-            work(one, start, stop);
-        }
+    std::atomic<int> next{0};
+    auto take_shares = [&] {
+        for (int one = next++; one < threads; one = next++)
+            work(one, std::min(count, groups * one / threads * group), std::min(count, groups * (one + 1) / threads * group));
+    };
+    if (GOMP_parallel && threads > 1) {
+        const auto call = [](void *data) { (*static_cast<decltype(take_shares) *>(data))(); };
+        GOMP_parallel(call, &take_shares, static_cast<unsigned>(threads), 0);
+        return;
     }
+    std::vector<std::thread> running;
+    try {
+        for (int one = 1; one < threads; one++) running.emplace_back(take_shares);
+    } catch (const std::system_error &) {  // the system has no more threads
+    }
+    take_shares();
     for (std::thread &thread : running) thread.join();
 }
 

@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from sdgmnet.descriptors import describe, descriptor_fingerprint, load_descriptor
+from sdgmnet.descriptors import descriptor_fingerprint, load_descriptor
 from sdgmnet.errors import InputError
-from sdgmnet.features.describe import Features, find_keypoints
+from sdgmnet.features.describe import Features, describe_located, locate, overlapped
 from sdgmnet.features.h5 import features_to_arrays, read_features
 from sdgmnet.features.h5_store import open_store
 from sdgmnet.features.images import read_gray
@@ -41,7 +41,8 @@ from sdgmnet.storage import new_file
 
 CACHED_FEATURES = 32  # photos whose features stay in memory while pairs are matched
 
-Describe = Callable[[str, Path], Features]  # name of the original photo, its upright copy
+# Name of the original photo, its upright copy -> a function that describes it, which runs while the next photo is prepared.
+Prepare = Callable[[str, Path], Callable[[], Features]]
 GivenMatches = Callable[[str, str], np.ndarray | None]  # names of two originals -> (M, 2), or None to match them here
 
 
@@ -95,7 +96,7 @@ class FeatureSource(Protocol):
 class DescribedPhotos:
     """Features from a function, kept in features.h5, and nearest neighbours; or matches that are given."""
 
-    describe: Describe
+    prepare: Prepare
     described: dict[str, Any]
     given_matches: GivenMatches | None = None
     verifies: bool = field(default=False, init=False)
@@ -107,12 +108,17 @@ class DescribedPhotos:
     def extract(self, run: Run) -> None:
         workspace, photos, options, on_progress = run
         with workspace.timer.stage("features"), open_store(workspace.features, "features", self.described) as store:
-            for number, photo in enumerate(photos):
-                on_progress("features", number, len(photos))
-                if photo["name"] not in store:
-                    features = self.describe(photo["source"], workspace.images / photo["name"])
-                    store.add(photo["name"], features_to_arrays(features))
-            on_progress("features", len(photos), len(photos))
+            missing = [photo for photo in photos if photo["name"] not in store]
+            before = len(photos) - len(missing)
+            on_progress("features", before, len(photos))
+            described = overlapped(
+                missing,
+                lambda photo: self.prepare(photo["source"], workspace.images / photo["name"]),
+                lambda describe: describe(),
+            )
+            for done, (photo, future) in enumerate(described, start=before + 1):
+                store.add(photo["name"], features_to_arrays(future.result()))
+                on_progress("features", done, len(photos))
         if not workspace.database.exists():
             with workspace.timer.stage("database"), new_file(workspace.database) as part:
                 step = run_in_process(
@@ -176,15 +182,15 @@ def descriptor_source(
     """
     loaded = load_descriptor(descriptor)
 
-    def describe_photo(name: str, path: Path) -> Features:
+    def prepare(name: str, path: Path) -> Callable[[], Features]:
         gray = read_gray(path, exif_orientation=False)
         mask = None if masks is None else read_mask(masks, name, (gray.shape[1], gray.shape[0]))
-        found = find_keypoints(gray, keypoints, upright=upright, size=size, contrast=contrast, mask=mask)
-        return describe(gray, found, descriptor=loaded, upright=upright, size=size)
+        located = locate(gray, limit=keypoints, upright=upright, size=size, contrast=contrast, mask=mask)
+        return partial(describe_located, located, loaded)
 
     settings: dict[str, Any] = {"keypoints": keypoints, "contrast": contrast, "size": size, "upright": upright}
     settings |= {} if masks is None else {"masks": mask_digests(masks)}
-    return DescribedPhotos(describe_photo, {"descriptor": descriptor_fingerprint(descriptor), **settings})
+    return DescribedPhotos(prepare, {"descriptor": descriptor_fingerprint(descriptor), **settings})
 
 
 def require_keypoints(pairs: np.ndarray, names: tuple[str, str], counts: tuple[int, int]) -> None:

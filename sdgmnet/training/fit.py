@@ -21,6 +21,7 @@ from sdgmnet.distributed import RankLost, SilentExit, World, open_world, was_res
 from sdgmnet.encoders import save_encoder
 from sdgmnet.engine import describe_patches
 from sdgmnet.errors import InputError, Interrupted, TrainingStopped
+from sdgmnet.heap import reused_heap
 from sdgmnet.registry import own_file
 from sdgmnet.report import progress_bars
 from sdgmnet.storage import only_worker, read_json, reason_of, write_json
@@ -77,6 +78,8 @@ def train(
         display = held.enter_context(Display(console, shown, out, run.step))
         stopping = held.enter_context(stop_signals(SECONDS_BETWEEN_SIGNALS if world.size > 1 else 0))
         display.introduce(sources, run.sampler.window, device, run.sampler.plan(config.batch_size).left_out, world.size)
+        if not config.recompute:  # which saves memory
+            held.enter_context(reused_heap())
         with explain_failures(run, out):
             scores = fit(run, sources.test, out, log, display, stopping)
             return finish(run, sources, scores, out, display)

@@ -1,5 +1,6 @@
 """Describing one image, and a collection from Python."""
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from sdgmnet.descriptors import describe, load_descriptor
 from sdgmnet.errors import InputError
 from sdgmnet.features.collection import DescribeOptions, MatchOptions, describe_images, match_pairs
-from sdgmnet.features.describe import StageTimer, describe_image, rescale
+from sdgmnet.features.describe import StageTimer, describe_located, locate, overlapped, rescale
 from sdgmnet.features.h5 import read_features, read_matches
 from sdgmnet.features.images import find_images
 from sdgmnet.features.match import match
@@ -30,9 +31,33 @@ def test_keypoints_of_a_resized_image_are_in_pixels_of_the_original() -> None:
 @pytest.mark.parametrize(("spec", "stages"), [("sdgmnet", {"cutting patches", "describing"}), ("sift", {"describing"})])
 def test_a_timer_gets_every_stage_and_changes_nothing(spec: str, stages: set[str]) -> None:
     timer, image, descriptor = StageTimer(), noise_image(200, 180), load_descriptor(spec)
-    timed = [describe_image(image, descriptor=descriptor, limit=20, timer=timer) for _ in range(2)]
+    timed = [describe_located(locate(image, limit=20, timer=timer), descriptor, timer) for _ in range(2)]
     assert set(timer.seconds) == {"reading", "finding keypoints"} | stages and min(timer.seconds.values()) >= 0
     np.testing.assert_array_equal(timed[1].descriptors, describe(image, descriptor=spec, limit=20).descriptors)
+
+
+def test_images_are_described_while_the_next_is_read() -> None:
+    """In order, at most one ahead, each half in its own thread; errors belong to their image."""
+    prepared: list[int] = []
+    here = threading.get_ident()
+
+    def prepare(number: int) -> int:
+        assert threading.get_ident() == here
+        prepared.append(number)
+        return 10 // (number - 1)
+
+    def finish(value: int) -> float:
+        assert threading.get_ident() != here
+        return 10 / (value - 5)
+
+    outcomes = []
+    for number, future in overlapped(range(5), prepare, finish):
+        assert prepared == list(range(min(number + 2, 5)))
+        try:
+            outcomes.append(future.result())
+        except ZeroDivisionError as error:
+            outcomes.append(str(error))
+    assert outcomes == [10 / -15, "integer division or modulo by zero", 2.0, "float division by zero", 10 / -2]
 
 
 @pytest.mark.parametrize(("wrong", "said"), [({"limit": 0}, "limit must be at least 1"), ({"size": 0}, "size must be")])

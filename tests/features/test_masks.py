@@ -74,7 +74,7 @@ def test_match_two_and_a_folder(photos: Path, tmp_path: Path, capsys: Capture) -
 
 def test_reconstruct_describes_with_masks_and_records_them(photos: Path, tmp_path: Path) -> None:
     source = descriptor_source("rootsift", 500, contrast=0.04, size=3200, masks=tmp_path / "masks")
-    features = source.describe("sub/b.png", photos / "sub/b.png")
+    features = source.prepare("sub/b.png", photos / "sub/b.png")()
     assert len(features.keypoints.xy) and features.keypoints.xy[:, 0].min() >= 99.5
     assert [name for name, _ in source.described["masks"]] == ["a.png.png", "sub/b.png.png"]
     write_image(tmp_path / "masks/a.png.png", np.full((SIZE[1], SIZE[0]), 255, np.uint8))
