@@ -57,7 +57,7 @@ def test_images_are_described_while_the_next_is_read() -> None:
             outcomes.append(future.result())
         except ZeroDivisionError as error:
             outcomes.append(str(error))
-    assert outcomes == [10 / -15, "integer division or modulo by zero", 2.0, "float division by zero", 10 / -2]
+    assert outcomes == [10 / -15, "integer division or modulo by zero", 2.0, "division by zero", 10 / -2]
 
 
 @pytest.mark.parametrize(("wrong", "said"), [({"limit": 0}, "limit must be at least 1"), ({"size": 0}, "size must be")])
