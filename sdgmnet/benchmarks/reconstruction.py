@@ -64,6 +64,7 @@ class BenchmarkOptions:
     neighbours: int | None = None
     cameras: Literal["auto", "one", "each"] = "each"
     """each: photos share no camera, as in the benchmark's databases."""
+    refine: bool = False
     dense: bool = False
     dense_size: int = DENSE_SIZE
     exchange: bool = False
@@ -293,7 +294,9 @@ def title(options: BenchmarkOptions) -> str:
     ratio = f"ratio {options.ratio:g}" if options.ratio is not None else "no ratio test"
     pairs = "" if options.pairs == "exhaustive" else f", pairs: {options.pairs}"
     matcher = "" if options.matcher == "nearest" else f", matcher: {options.matcher}"
-    return f"Reconstruction ({'mutual' if options.mutual else 'one-way'} nearest neighbours, {ratio}{matcher}{pairs})"
+    refined = ", refined keypoints" if options.refine else ""
+    nearest = f"{'mutual' if options.mutual else 'one-way'} nearest neighbours"
+    return f"Reconstruction ({nearest}, {ratio}{matcher}{pairs}{refined})"
 
 
 def table(rows: Sequence[Row], failed: Sequence[dict[str, str]] = ()) -> tuple[list[str], list[list[str]]]:

@@ -58,6 +58,8 @@ class Arguments:
     neighbours: Annotated[int | None, Option(help=NEIGHBOURS_HELP)] = None
     cameras: Literal["auto", "one", "each"] = "each"
     """Photos that share intrinsics. each: none, as in the benchmark. auto: equal size and focal length. one: equal size."""
+    refine: Flag = False
+    """Align the keypoints of each point by their pixels before the model is estimated: smaller reprojection errors."""
     dense: Flag = False
     """Also count dense points. Depth maps are COLMAP's on a GPU, otherwise ours; the table says which. COLMAP fuses them."""
     dense_size: int = DENSE_SIZE

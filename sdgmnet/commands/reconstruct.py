@@ -71,6 +71,8 @@ class ReconstructArguments:
     neighbours: Annotated[int | None, Option(help=NEIGHBOURS_HELP)] = None
     cameras: Literal["auto", "one", "each"] = "auto"
     """Photos that share intrinsics. auto: equal size, folder and focal length. one: equal size. each: none."""
+    refine: Flag = False
+    """Align the keypoints of each point by their pixels before the model is estimated: smaller reprojection errors."""
     mapper: MapperName = "incremental"
     """COLMAP's mapper. incremental: photo after photo. global: all photos at once (GLOMAP)."""
     dense: Flag = False

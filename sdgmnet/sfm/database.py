@@ -63,10 +63,10 @@ def count_keypoints(database: sqlite3.Connection) -> dict[int, int]:
 
 
 def write_keypoints(database: sqlite3.Connection, image_id: int, table: np.ndarray) -> None:
-    """Rows (N, 4) of `colmap.to_colmap`; the caller commits."""
+    """Rows (N, 4) of `colmap.to_colmap`, instead of those of the image so far; the caller commits."""
     table = np.ascontiguousarray(table, dtype="<f4").reshape(-1, 4)
     database.execute(
-        "INSERT INTO keypoints (image_id, rows, cols, data) VALUES (?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO keypoints (image_id, rows, cols, data) VALUES (?, ?, ?, ?)",
         (image_id, *table.shape, table.tobytes()),
     )
 

@@ -54,6 +54,8 @@ class ReconstructOptions:
     ratio: float | None = RATIO
     matcher: MatcherName = "nearest"
     mapper: MapperName = "incremental"
+    refine: bool = False
+    """Keypoints are aligned with each other by their pixels (refine.py), but those of COLMAP's whole pipeline."""
     smallest: int = MIN_PHOTOS
     """Models with fewer photos are dropped."""
     seed: int = 0

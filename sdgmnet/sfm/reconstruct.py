@@ -1,6 +1,6 @@
 """Photos -> sparse models in a COLMAP workspace, with features from any source.
 
-    photos -> upright copies -> features -> pairs -> matches -> verified matches -> sparse models -> summary
+    photos -> upright copies -> features -> pairs -> matches -> verified matches -> [refined keypoints ->] models -> summary
 
 The largest model is judged (`plausibility`). While it is implausible, matches and models are made again by the next of its
 ATTEMPTS. Every finished stage stays: the copies, the features of each photo, the matches of each pair, what COLMAP
@@ -9,7 +9,7 @@ verified, the outcome of each attempt. After a stop, the same call continues the
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import partial
+from functools import lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,11 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sdgmnet.errors import InputError
-from sdgmnet.features.images import photo_digests, plain_name
+from sdgmnet.features.h5 import read_features
+from sdgmnet.features.images import photo_digests, plain_name, read_gray
+from sdgmnet.features.keypoints import Keypoints
 from sdgmnet.features.pairs import Pair
 from sdgmnet.features.retrieval import retrieve_pairs
 from sdgmnet.report import OnProgress, no_progress
 from sdgmnet.sfm import colmap_steps, photo_import
+from sdgmnet.sfm.colmap import to_colmap
 from sdgmnet.sfm.database import (
     clear_matches,
     count_keypoints,
@@ -30,21 +33,25 @@ from sdgmnet.sfm.database import (
     image_ids,
     open_database,
     read_matches,
+    write_keypoints,
 )
 from sdgmnet.sfm.feature_sources import FeatureSource, ReconstructOptions, Run
 from sdgmnet.sfm.pairs import PairSelection
 from sdgmnet.sfm.photo_import import ImportedPhotos, read_imported
 from sdgmnet.sfm.plausibility import ATTEMPTS, Attempt, ModelFacts, PhotoFacts, distinct_attempts, implausibilities
+from sdgmnet.sfm.refine import refine_keypoints
 from sdgmnet.sfm.workspace import INPUTS, Workspace
 from sdgmnet.storage import read_record, require_same_inputs, write_json
 from sdgmnet.version import __version__
 
 METHOD = 2  # increased when the same photos and options would give another model
 PAIRS, MODELS, RATIO, OUTCOMES = "pairs.json", "models.json", "ratio.json", "attempts.json"
-RETRIEVED = "retrieved.json"
+RETRIEVED, REFINED = "retrieved.json", "refined.json"
 # So that folders of earlier versions, which had no other, can be continued.
-UNRECORDED = (("matcher", "nearest"), ("mapper", "incremental"))
-FROM_DATABASE = (PAIRS, MODELS, RATIO, OUTCOMES)  # invalid without it
+UNRECORDED = (("matcher", "nearest"), ("mapper", "incremental"), ("refine", False))
+FROM_DATABASE = (PAIRS, MODELS, RATIO, OUTCOMES, REFINED)  # invalid without it
+
+CACHED_IMAGES = 16
 
 
 class NoModel(InputError):
@@ -154,6 +161,8 @@ def make_models(
     if source.ratio_test:
         run = run._replace(options=replace(run.options, ratio=attempt.ratio(run.options.ratio)))
     rounds = match_and_verify(run, source, pairs)
+    if run.options.refine and not source.verifies:
+        refine_photos(run)
     return rounds, map_photos(run, attempt)
 
 
@@ -203,7 +212,7 @@ def match_and_verify(run: Run, source: FeatureSource, pairs: PairSelection) -> l
     """The number of pairs compared per round."""
     workspace, photos = run.workspace, run.photos
     record = workspace.records / PAIRS
-    drop_other_matches(workspace, run.options.ratio)
+    drop_other_matches(run)
     if not record.exists():
         rounds = []
         for chosen in pairs.rounds(photos, lambda: read_inliers(workspace), partial(retrieve, run, source)):
@@ -235,16 +244,52 @@ def retrieve(run: Run, source: FeatureSource, neighbours: int) -> list[Pair]:
     return [(first, second) for first, second in read_record(record, [(str, str)])]
 
 
-def drop_other_matches(workspace: Workspace, ratio: float | None) -> None:
+def drop_other_matches(run: Run) -> None:
     """Remove matches of another ratio from the database, and all that was made from them."""
+    workspace, ratio = run.workspace, run.options.ratio
     record = workspace.records / RATIO
     if record.exists() and read_record(record, {"ratio": int | float | None})["ratio"] == ratio:
         return
-    for made in (PAIRS, MODELS):
+    for made in (PAIRS, MODELS, REFINED):
         (workspace.records / made).unlink(missing_ok=True)
     with open_database(workspace.database) as database:
         clear_matches(database)
+    if run.options.refine and workspace.features.exists():  # the new matches are verified by the detected keypoints
+        replace_keypoints(run, detected_keypoints(run))
     write_json(record, {"ratio": ratio})
+
+
+def detected_keypoints(run: Run) -> list[Keypoints]:
+    return [read_features(run.workspace.features, photo["name"]).keypoints for photo in run.photos]
+
+
+def replace_keypoints(run: Run, keypoints: Sequence[Keypoints]) -> None:
+    with open_database(run.workspace.database) as database:
+        ids = image_ids(database)
+        for photo, found in zip(run.photos, keypoints, strict=True):
+            write_keypoints(database, ids[photo["name"]], to_colmap(found))
+        database.commit()
+
+
+def refine_photos(run: Run) -> None:
+    """Refined keypoints instead of the detected ones in the database; features.h5 keeps those."""
+    workspace, names = run.workspace, [photo["name"] for photo in run.photos]
+    record = workspace.records / REFINED
+    if record.exists():
+        return
+
+    @lru_cache(CACHED_IMAGES)
+    def read_image(number: int) -> np.ndarray:
+        return read_gray(workspace.images / names[number], exif_orientation=False)
+
+    number = {name: index for index, name in enumerate(names)}
+    matches = [(number[first], number[second], pairs) for (first, second), pairs in read_inliers(workspace).items()]
+    with workspace.timer.stage("refining"):
+        detected = detected_keypoints(run)
+        refined = refine_keypoints(read_image, detected, matches, run.on_progress)
+    replace_keypoints(run, refined)
+    moved = [int((one.xy != other.xy).any(axis=1).sum()) for one, other in zip(detected, refined, strict=True)]
+    write_json(record, {"moved": sum(moved)})
 
 
 def read_inliers(workspace: Workspace) -> dict[Pair, np.ndarray]:

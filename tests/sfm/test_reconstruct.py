@@ -22,6 +22,8 @@ from sdgmnet.cli import main
 from sdgmnet.data.patchset import PatchSet
 from sdgmnet.errors import InputError
 from sdgmnet.features.h5 import read_features
+from sdgmnet.features.images import find_photos
+from sdgmnet.report import no_progress
 from sdgmnet.sfm import colmap, colmap_steps, feature_sources, plausibility
 from sdgmnet.sfm import reconstruct as driver
 from sdgmnet.sfm.colmap_text import read_model
@@ -216,6 +218,42 @@ def test_the_global_mapper(workspace: Path, photos: Path, tmp_path: Path, capsys
     assert main(words) == 0 and model_bytes(out) == before
     assert main(words[:-2]) == 2
     assert "mapper global" in capsys.readouterr().err
+
+
+def test_refined_keypoints(workspace: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A smaller error. Killed after the keypoints were replaced, the next start gives the same model."""
+    out = tmp_path / "model"
+    words = ["reconstruct", str(photos), "-o", str(out), *OPTIONS, "--refine"]
+    with monkeypatch.context() as patched:
+        patched.setattr(driver, "map_photos", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert main(words) == 130
+    (Workspace(out).records / driver.REFINED).unlink()  # as if it had been killed before this was written
+    assert main(words) == 0
+    whole = tmp_path / "whole"
+    assert main([*words[:3], str(whole), *words[4:]]) == 0
+    assert model_bytes(out) == model_bytes(whole)
+    refined, plain = figures(whole), figures(workspace)
+    assert refined["reprojection_error"] < 0.8 * plain["reprojection_error"]
+    assert refined["points"] > 0.95 * plain["points"]
+    assert main([*words[:-1]]) == 2  # another option
+
+
+def test_another_ratio_test_starts_from_the_detected_keypoints(photos: Path, tmp_path: Path) -> None:
+    """Refined or not before, matches by another ratio test give the same model."""
+    names = tuple(find_photos(photos))
+    source = feature_sources.descriptor_source("rootsift", 700, contrast=0.02, size=3200)
+    loose, strict = Attempt("loose"), Attempt("strict", max_ratio=0.8)
+    models = []
+    for attempts in ((loose, strict), (strict,)):
+        workspace = Workspace(tmp_path / str(len(attempts)))
+        workspace.records.mkdir(parents=True)
+        imported = driver.import_photos(workspace, Photos(photos, names), 3, no_progress)
+        run = Run(workspace, imported["photos"], ReconstructOptions(refine=True, threads=1), no_progress)
+        source.extract(run)
+        for attempt in attempts:
+            driver.make_models(run, source, PairSelection(), attempt)
+        models.append(model_bytes(workspace.folder))
+    assert models[0] == models[1]
 
 
 def test_a_pycolmap_without_the_global_mapper(
