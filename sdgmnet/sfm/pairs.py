@@ -15,7 +15,8 @@ from sdgmnet.features.retrieval import require_faiss
 from sdgmnet.sfm.photo_import import Photo
 from sdgmnet.storage import digest
 
-MIN_SHARED = 30  # keypoints of one photo that two others see: then these two are compared as well
+# Keypoints of one photo that two others see: then these two are compared as well.
+MIN_SHARED = {"shared points": 30, "retrieval": 10}
 MIN_INLIERS = 15  # verified matches of two photos, to count as neighbours
 ROUNDS = 2  # of pairs by shared points
 
@@ -45,7 +46,8 @@ class PairSelection:
 
     def described(self) -> dict[str, Any]:
         """For the record of what a model was made from."""
-        recorded = {"list": f"list {self.digest}", "exhaustive": "all"}  # "all": so recorded since version 0.1
+        # "all": so recorded since version 0.1
+        recorded = {"list": f"list {self.digest}", "exhaustive": "all", "retrieval": "retrieval, then shared points"}
         described = {"pairs": recorded.get(self.method, self.method), "neighbours": self.neighbours}
         return described | ({"all_pairs": self.all_pairs} if self.method == "shared points" else {})
 
@@ -62,18 +64,19 @@ class PairSelection:
         elif self.method == "retrieval":
             alike = retrieve(self.neighbours)
             yield Pairs(len(alike), alike)
+            yield from self._by_shared_points(alike, inliers, self.neighbours // 2)
         else:
             near = ordered_pairs("sequential", names, self.neighbours)
             yield Pairs(len(near), near)
             if self.method == "shared points":
-                yield from self._by_shared_points(near, inliers)
+                yield from self._by_shared_points(near, inliers, 2 * self.neighbours)
 
-    def _by_shared_points(self, near: Sequence[Pair], inliers: Inliers) -> Iterator[Pairs]:
-        known = set(near)
+    def _by_shared_points(self, compared: Sequence[Pair], inliers: Inliers, max_per_photo: int) -> Iterator[Pairs]:
+        known = set(compared)
         for _ in range(ROUNDS):
             # After a restart, the database may hold pairs of later rounds.
             verified = {pair: matches for pair, matches in inliers().items() if pair in known}
-            new = pairs_by_shared_points(verified, known, 2 * self.neighbours)
+            new = pairs_by_shared_points(verified, known, max_per_photo, MIN_SHARED[self.method])
             if not new:
                 break
             yield Pairs(len(new), new)
@@ -100,9 +103,9 @@ def listed_pairs(photos: Sequence[Photo], pair_list: Sequence[Pair]) -> Pairs:
 
 
 def pairs_by_shared_points(
-    verified: Mapping[Pair, np.ndarray], known: Iterable[Pair], max_per_photo: int
+    verified: Mapping[Pair, np.ndarray], known: Iterable[Pair], max_per_photo: int, min_shared: int
 ) -> list[Pair]:
-    """Pairs not known yet that see many of the same keypoints of some third photo.
+    """Pairs not known yet that see at least `min_shared` of the same keypoints of some third photo.
 
     verified: (M, 2) indices of keypoints that two photos share.
     """
@@ -121,7 +124,7 @@ def pairs_by_shared_points(
     chosen: list[Pair] = []
     count: dict[str, int] = {}
     for pair, common in sorted(shared.items(), key=lambda item: (-item[1], item[0])):
-        if common >= MIN_SHARED and all(count.get(photo, 0) < max_per_photo for photo in pair):
+        if common >= min_shared and all(count.get(photo, 0) < max_per_photo for photo in pair):
             chosen.append(pair)
             for photo in pair:
                 count[photo] = count.get(photo, 0) + 1

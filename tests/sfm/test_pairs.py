@@ -60,8 +60,11 @@ def test_sequential_pairs_close_a_walk() -> None:
 
 def test_pairs_by_shared_points() -> None:
     verified = {("a", "b"): SHARED, ("b", "c"): SHARED, ("c", "d"): SHARED[:10], ("d", "e"): SHARED[::-1]}
-    assert pairs_by_shared_points(verified, {("a", "b"), ("b", "c")}, 5) == [("a", "c")]
-    assert pairs_by_shared_points(verified, {("a", "b"), ("b", "c"), ("a", "c")}, 5) == []
+    assert pairs_by_shared_points(verified, {("a", "b"), ("b", "c")}, 5, 30) == [("a", "c")]
+    assert pairs_by_shared_points(verified, {("a", "b"), ("b", "c"), ("a", "c")}, 5, 30) == []
+    few = {("a", "b"): SHARED[:18], ("b", "c"): SHARED[4:22]}
+    assert pairs_by_shared_points(few, set(few), 5, 14) == [("a", "c")]
+    assert pairs_by_shared_points(few, set(few), 5, 15) == []
 
 
 def test_rounds_do_not_depend_on_where_a_run_was_stopped() -> None:
@@ -71,6 +74,17 @@ def test_rounds_do_not_depend_on_where_a_run_was_stopped() -> None:
     first, second = rounds(before, **options)[:2]
     assert ("00.jpg", "05.jpg") not in first and second == [("00.jpg", "05.jpg")]
     assert rounds({**before, ("00.jpg", "07.jpg"): SHARED, ("00.jpg", "10.jpg"): SHARED}, **options)[1] == second
+
+
+def test_retrieval_goes_on_by_shared_points() -> None:
+    """Photos that see the same points as a third one are compared, though they do not look alike."""
+    before = {("00.jpg", "07.jpg"): SHARED[:20], ("07.jpg", "09.jpg"): SHARED[:20]}
+    assert rounds(before, method="retrieval", neighbours=8) == [[("00.jpg", "07.jpg")]]  # 7 and 9 were not compared
+    again = {**before, ("00.jpg", "07.jpg"): SHARED[:20]}
+    selection = PairSelection("retrieval", neighbours=8)
+    photos = [{"name": name, "source": name} for name in NAMES]
+    found = selection.rounds(photos, lambda: again, lambda count: [("00.jpg", "07.jpg"), ("07.jpg", "09.jpg")])  # type: ignore[arg-type]
+    assert [list(one.names) for one in found] == [[("00.jpg", "07.jpg"), ("07.jpg", "09.jpg")], [("00.jpg", "09.jpg")]]
 
 
 def test_blocks_read_each_image_few_times() -> None:
