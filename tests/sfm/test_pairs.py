@@ -77,14 +77,11 @@ def test_rounds_do_not_depend_on_where_a_run_was_stopped() -> None:
 
 
 def test_retrieval_goes_on_by_shared_points() -> None:
-    """Photos that see the same points as a third one are compared, though they do not look alike."""
-    before = {("00.jpg", "07.jpg"): SHARED[:20], ("07.jpg", "09.jpg"): SHARED[:20]}
-    assert rounds(before, method="retrieval", neighbours=8) == [[("00.jpg", "07.jpg")]]  # 7 and 9 were not compared
-    again = {**before, ("00.jpg", "07.jpg"): SHARED[:20]}
-    selection = PairSelection("retrieval", neighbours=8)
-    photos = [{"name": name, "source": name} for name in NAMES]
-    found = selection.rounds(photos, lambda: again, lambda count: [("00.jpg", "07.jpg"), ("07.jpg", "09.jpg")])  # type: ignore[arg-type]
-    assert [list(one.names) for one in found] == [[("00.jpg", "07.jpg"), ("07.jpg", "09.jpg")], [("00.jpg", "09.jpg")]]
+    """Photos that see points of a third one together are compared, though they do not look alike."""
+    alike = [("00.jpg", "07.jpg"), ("07.jpg", "09.jpg")]
+    verified = {pair: SHARED[:20] for pair in alike}
+    found = PairSelection("retrieval", neighbours=8).rounds(PHOTOS, lambda: verified, lambda count: alike)
+    assert [list(one.names) for one in found] == [alike, [("00.jpg", "09.jpg")]]
 
 
 def test_blocks_read_each_image_few_times() -> None:
