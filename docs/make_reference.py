@@ -22,7 +22,7 @@ Generated from the commands. `COMMAND --help` prints the same text.
 
 
 class Option(NamedTuple):
-    names: str  # "-o, --out"; "" for a positional argument
+    names: str  # "-o, --out", "--mutual, --no-mutual"; "" for a positional argument
     value: str  # "PATH", "{native,sdgm}"; "" for a flag
     help: str
 
@@ -52,7 +52,7 @@ def arguments_of(command: str) -> type:
 def options_of(command: str) -> list[Option]:
     from sdgmnet.options import parameters
 
-    return [Option(", ".join(one.names), one.metavar, one.help) for one in parameters(arguments_of(command))]
+    return [Option(", ".join(one.all_names), one.metavar, one.help) for one in parameters(arguments_of(command))]
 
 
 def command_line() -> str:

@@ -205,8 +205,7 @@ def run_matching(arguments: Fig5Arguments, root: Path) -> tuple[Results, Sequenc
         path.unlink()  # of an earlier run, if there is no pair to show now
     if pairs := fig5_rows(results, sequences):
         both_kinds(partial(draw_fig5, list(results), pairs), arguments.out / "fig5")
-    options = (matching.KEYPOINTS, matching.NEAR)
-    return matching.content(results, [*left_out, *errors], *options), matching.sections(results, *options)
+    return matching.content(results, [*left_out, *errors]), matching.sections(results)
 
 
 def sampled_table(results: Results) -> tuple[str, list[str], list[list[str]]]:

@@ -101,11 +101,16 @@ class Parameter(NamedTuple):
         return f"{word} ..." if self.many else word
 
     @property
+    def all_names(self) -> tuple[str, ...]:
+        """The names, and --no-FLAG."""
+        if self.kind is not bool or self.option.one_way:
+            return self.names
+        return (*self.names, *(f"--no-{name[2:]}" for name in self.names if name.startswith("--")))
+
+    @property
     def spelling(self) -> str:
-        names = self.names
-        if self.kind is bool and not self.option.one_way:
-            names += tuple(f"--no-{name[2:]}" for name in names if name.startswith("--"))
-        return ", ".join(f"{name} {self.metavar}".strip() for name in names or ("",))
+        """With the value, for help and errors."""
+        return ", ".join(f"{name} {self.metavar}".strip() for name in self.all_names or ("",))
 
     @property
     def help(self) -> str:

@@ -141,7 +141,7 @@ def test_pages_cited_in_sources_exist() -> None:
 def test_the_reference_has_every_command() -> None:
     text = reference().command_line()
     assert all(f"\n### {command}\n" in text for command, _ in reference().commands())
-    assert "| `-o`, `--out` `PATH` |" in text and "--loss-options" in text
+    assert "| `-o`, `--out` `PATH` |" in text and "| `--mutual`, `--no-mutual` |" in text and "--loss-options" in text
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ All descriptors describe the same DoG keypoints. The measures are defined in mat
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from sdgmnet.benchmarks.matching_measures import (
     SAMPLES,
     SEEDS,
     SHOWN,
-    Mutual,
+    Matched,
     PlanePair,
     Sampled,
     Size,
@@ -30,7 +31,7 @@ from sdgmnet.features import compact
 from sdgmnet.features.describe import Features, describe_keypoints
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints, detect
-from sdgmnet.features.match import match
+from sdgmnet.features.match import MatcherName, match, matching_in_words, require_matcher
 from sdgmnet.features.verify import MIN_MATCHES, TOLERANCE, verify
 from sdgmnet.report import OnProgress, Section, no_progress
 
@@ -46,14 +47,31 @@ FIG5_ROWS = 5
 LISTED = 12  # names in an error message
 
 
+@dataclass(frozen=True)
+class MatchingOptions:
+    """`mutual`, `ratio` and `matcher` apply to MMA, correct matches per keypoint and homographies only."""
+
+    keypoints: int = KEYPOINTS
+    near: float = NEAR  # pixels
+    mutual: bool = True
+    ratio: float | None = None
+    matcher: MatcherName = "nearest"
+
+    def __post_init__(self) -> None:
+        require_matcher(self.matcher, self.ratio)
+
+
+DEFAULT = MatchingOptions()
+
+
 class PairScore(NamedTuple):
     sequence: str
     number: int  # of the other image, from 2
     findable: int  # reference keypoints with a keypoint within `near` of their true location
     found: int  # of these, whose nearest descriptor is within `near` of it
     sampled: Sampled
-    mutual: Mutual
-    corner_error: float  # pixels, of the homography from mutual matches; infinite without an estimate
+    matched: Matched
+    corner_error: float  # pixels, of the homography from these matches; infinite without an estimate
 
     @property
     def score(self) -> float:
@@ -78,21 +96,19 @@ class View(NamedTuple):
 def run(
     describe_fn: Callable[[np.ndarray, Keypoints], np.ndarray],
     sequences: Sequence[ImageSequence],
-    keypoints: int = KEYPOINTS,
-    near: float = NEAR,
+    options: MatchingOptions = DEFAULT,
 ) -> list[PairScore]:
     """Scores of one function from a gray image and its keypoints to descriptors (N, D)."""
     describe = describer([Descriptor("descriptor", lambda patches: patches, describe_at_keypoints=describe_fn)])
-    scores = [score_sequence(describe, sequence, keypoints, near) for sequence in sequences]
+    scores = [score_sequence(describe, sequence, options) for sequence in sequences]
     return [pair for of_sequence in scores for pair in of_sequence["descriptor"]]
 
 
 def compare(
     descriptors: Sequence[Descriptor],
     sequences: Sequence[ImageSequence],
+    options: MatchingOptions = DEFAULT,
     *,
-    keypoints: int = KEYPOINTS,
-    near: float = NEAR,
     with_compact: bool = False,
     on_progress: OnProgress = no_progress,
 ) -> tuple[dict[str, list[PairScore]], list[str]]:
@@ -111,7 +127,7 @@ def compare(
 
         count_image(0)
         try:
-            for label, scores in score_sequence(describe, sequence, keypoints, near, count_image).items():
+            for label, scores in score_sequence(describe, sequence, options, count_image).items():
                 results.setdefault(label, []).extend(scores)
         except (InputError, cv2.error) as error:
             errors.append(f"{sequence.name}: {' '.join(str(error).split())}")
@@ -165,8 +181,7 @@ def describer(
 def score_sequence(
     describe: Callable[[np.ndarray, Keypoints], dict[str, np.ndarray]],
     sequence: ImageSequence,
-    keypoints: int,
-    near: float,
+    options: MatchingOptions,
     count_image: Callable[[int], None] = lambda done: None,
 ) -> dict[str, list[PairScore]]:
     """Scores of the pairs of one sequence by label. Two images are held in memory at a time."""
@@ -182,26 +197,24 @@ def score_sequence(
     for number, (path, homography) in enumerate(zip(sequence.others, sequence.homographies, strict=True), start=2):
         other = view(path)
         for label, scores in results.items():
-            score = score_pair(homography, reference, other, label, keypoints, near)
+            score = score_pair(homography, reference, other, label, options)
             scores.append(score._replace(sequence=sequence.name, number=number))
         count_image(number)
     return results
 
 
-def score_pair(
-    homography: np.ndarray, reference: View, other: View, label: str, keypoints: int, near: float
-) -> PairScore:
+def score_pair(homography: np.ndarray, reference: View, other: View, label: str, options: MatchingOptions) -> PairScore:
     """All measures of one pair of images. The paper's protocol takes all keypoints, the other measures the strongest."""
     pair = PlanePair.under(homography, reference.keypoints.xy, other.keypoints.xy, (reference.size, other.size))
     sampled = measures.sample(pair, reference.descriptors[label], other.descriptors[label])
-    pair = pair.strongest(keypoints)
-    first, second = (view.strongest(label, keypoints) for view in (reference, other))
-    findable, found = measures.count_found(pair, first.descriptors, second.descriptors, near)
-    matches = match(first, second, ratio=None)
-    mutual = measures.count_mutual(pair, matches.pairs, near)
+    pair = pair.strongest(options.keypoints)
+    first, second = (view.strongest(label, options.keypoints) for view in (reference, other))
+    findable, found = measures.count_found(pair, first.descriptors, second.descriptors, options.near)
+    matches = match(first, second, mutual=options.mutual, ratio=options.ratio, matcher=options.matcher)
+    matched = measures.count_matched(pair, matches.pairs, options.near)
     estimate = verify(first, second, matches, "homography").matrix
     error = measures.corner_error(estimate, homography, reference.size)
-    return PairScore("", 2, findable, found, sampled, mutual, error)
+    return PairScore("", 2, findable, found, sampled, matched, error)
 
 
 def sequence_scores(pairs: Sequence[PairScore]) -> dict[str, float]:
@@ -235,12 +248,12 @@ def hardest_pairs(results: Results, count: int) -> list[int]:
     return list(hardest.values())[:count]
 
 
-def sections(results: Results, keypoints: int, near: float) -> list[Section]:
+def sections(results: Results, options: MatchingOptions = DEFAULT) -> list[Section]:
     """One table per measure."""
-    strongest = f"the {keypoints} strongest DoG keypoints of each image"
+    near, strongest = options.near, f"the {options.keypoints} strongest DoG keypoints of each image"
     return [
         Section(
-            f"Matching score ({keypoints} keypoints, {near:g} px)",
+            f"Matching score ({options.keypoints} keypoints, {near:g} px)",
             f"Of {strongest}: reference keypoints with a keypoint of the other image within {near:g} px of their true "
             "location, and the share of them whose nearest descriptor is there, without ratio test. Mean over the pairs of a "
             "sequence.",
@@ -255,7 +268,7 @@ def sections(results: Results, keypoints: int, near: float) -> list[Section]:
             *sampled_table(results),
         ),
         Section(
-            "Mean matching accuracy of mutual nearest neighbours",
+            f"Mean matching accuracy ({matching_in_words(options.mutual, options.ratio, options.matcher)})",
             f"Of {strongest}. MMA: share of matches within so many pixels, mean over pairs; 0 for a pair without matches. "
             "Correct per keypoint (M.S. in papers): correct matches over the keypoints in the region that both images show, of "
             "the image that has fewer there.",
@@ -306,9 +319,9 @@ def summary(pairs: Sequence[PairScore]) -> dict[str, Any]:
     errors = [pair.corner_error for pair in pairs]
     return {
         "pairs": len(pairs),
-        "mma": measures.mean_accuracy([pair.mutual for pair in pairs]),
-        "matching_score": float(np.mean([pair.mutual.score for pair in pairs])),
-        "matches": float(np.mean([pair.mutual.matches for pair in pairs])),
+        "mma": measures.mean_accuracy([pair.matched for pair in pairs]),
+        "matching_score": float(np.mean([pair.matched.score for pair in pairs])),
+        "matches": float(np.mean([pair.matched.matches for pair in pairs])),
         "homography_within": {str(one): measures.share_within(errors, one) for one in ACCURACY_AT},
         "homography_auc": {str(one): measures.error_auc(errors, one) for one in AUC_TO},
     }
@@ -339,11 +352,10 @@ def homography_table(results: Results) -> Table:
     return ["descriptor", "sequences", "pairs", *within, *auc, "failed"], rows
 
 
-def content(results: Results, left_out: Sequence[str], keypoints: int, near: float) -> dict[str, Any]:
+def content(results: Results, left_out: Sequence[str], options: MatchingOptions = DEFAULT) -> dict[str, Any]:
     """What results.json holds."""
     return {
-        "keypoints": keypoints,
-        "near": near,
+        **asdict(options),
         "sampled": {"drawn": SAMPLES, "draws": len(SEEDS), "near": SAMPLE_THRESHOLDS},
         "left_out": list(left_out),
         "lines": [
@@ -366,6 +378,6 @@ def _pair_content(pair: PairScore) -> dict[str, Any]:
         "findable": pair.findable,
         "found": pair.found,
         "sampled": {"drawn": pair.sampled.drawn, "correct": pair.sampled.correct},
-        "mutual": {**pair.mutual._asdict(), "score": pair.mutual.score},
+        "matched": {**pair.matched._asdict(), "score": pair.matched.score},
         "corner_error": pair.corner_error if np.isfinite(pair.corner_error) else None,
     }

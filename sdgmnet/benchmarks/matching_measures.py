@@ -5,8 +5,8 @@
   all of the other image, nearest neighbour without ratio test. The paper does not say within how many pixels a match is
   correct, which keypoints are drawn and how often. Here: 1, 3 and 5 pixels, those whose true location is inside the other
   image, ten times.
-- Mutual nearest neighbours: mean matching accuracy (MMA) and matching score.
-- Homography: estimated from the mutual matches, judged by the corners of the reference image (DeTone et al.).
+- Matches, by default mutual nearest neighbours: mean matching accuracy (MMA) and matching score.
+- Homography: estimated from these matches, judged by the corners of the reference image (DeTone et al.).
 """
 
 from collections.abc import Sequence
@@ -123,7 +123,7 @@ def draw(is_visible: np.ndarray, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).permutation(np.flatnonzero(is_visible))[:SAMPLES]
 
 
-class Mutual(NamedTuple):
+class Matched(NamedTuple):
     matches: int
     correct: tuple[int, ...]  # within each of MMA_THRESHOLDS
     shared: int  # keypoints in the region that both images show; of the image that has fewer there
@@ -140,11 +140,11 @@ class Mutual(NamedTuple):
         return self.correct_in_shared / self.shared if self.shared else 0.0
 
 
-def count_mutual(pair: PlanePair, matches: np.ndarray, near: float) -> Mutual:
+def count_matched(pair: PlanePair, matches: np.ndarray, near: float) -> Matched:
     """Judge matches (P, 2), index pairs."""
     error = pair.errors(matches)
     in_shared = pair.in_other[matches[:, 0]] & pair.in_reference[matches[:, 1]]
-    return Mutual(
+    return Matched(
         len(matches),
         tuple(int((error <= threshold).sum()) for threshold in MMA_THRESHOLDS),
         int(min(pair.in_other.sum(), pair.in_reference.sum())),
@@ -152,7 +152,7 @@ def count_mutual(pair: PlanePair, matches: np.ndarray, near: float) -> Mutual:
     )
 
 
-def mean_accuracy(scores: Sequence[Mutual]) -> list[float]:
+def mean_accuracy(scores: Sequence[Matched]) -> list[float]:
     """MMA at each of MMA_THRESHOLDS: the mean over pairs of images."""
     return [float(mean) for mean in np.mean([one.accuracy for one in scores], axis=0)]
 

@@ -23,7 +23,7 @@ from sdgmnet.features.describe import Features, describe_located, find_keypoints
 from sdgmnet.features.h5 import read_features
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints
-from sdgmnet.features.match import MatcherName
+from sdgmnet.features.match import MatcherName, matching_in_words
 from sdgmnet.metrics import pose_auc
 from sdgmnet.options import pick
 from sdgmnet.report import OnProgress, no_progress
@@ -291,12 +291,10 @@ def write_exchange(workspace: Workspace) -> None:
 
 
 def title(options: BenchmarkOptions) -> str:
-    ratio = f"ratio {options.ratio:g}" if options.ratio is not None else "no ratio test"
     pairs = "" if options.pairs == "exhaustive" else f", pairs: {options.pairs}"
-    matcher = "" if options.matcher == "nearest" else f", matcher: {options.matcher}"
     refined = ", refined keypoints" if options.refine else ""
-    nearest = f"{'mutual' if options.mutual else 'one-way'} nearest neighbours"
-    return f"Reconstruction ({nearest}, {ratio}{matcher}{pairs}{refined})"
+    matching = matching_in_words(options.mutual, options.ratio, options.matcher)
+    return f"Reconstruction ({matching}{pairs}{refined})"
 
 
 def table(rows: Sequence[Row], failed: Sequence[dict[str, str]] = ()) -> tuple[list[str], list[list[str]]]:

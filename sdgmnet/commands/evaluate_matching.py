@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 from sdgmnet.benchmarks import matching
-from sdgmnet.benchmarks.matching import FIG5_ROWS, Results, by_kind
+from sdgmnet.benchmarks.matching import FIG5_ROWS, MatchingOptions, Results, by_kind
 from sdgmnet.benchmarks.matching_measures import SAMPLE_THRESHOLDS, SAMPLES, SHOWN, mean_accuracy
 from sdgmnet.data.sequences import ImageSequence
 from sdgmnet.descriptors import COMPARED, load_descriptors, require_descriptors
 from sdgmnet.errors import InputError
-from sdgmnet.options import AsJson, Flag, Option, OptionalOut, Positional
+from sdgmnet.features.match import MATCHER_HELP, MatcherName
+from sdgmnet.options import AsJson, Flag, Option, OptionalOut, Positional, pick, require_options
 from sdgmnet.report import Section, deliver, print_aside, progress_bars, write_page
 
 FIG5 = (
@@ -38,12 +39,15 @@ class Arguments:
     The paper's Fig. 5. 200 random keypoints of image 1 that are visible in the other image, matched to all its keypoints: how
     many are within 1, 3 and 5 pixels of their true location. The figure shows the hardest pair of each sequence.
 
-    Mean matching accuracy (MMA). The share of mutual nearest neighbours within 1 to 10 pixels, separately for sequences whose
-    names start with i_ (illumination) and v_ (viewpoint). And their correct matches per keypoint in the shared region (M.S. in
-    papers), which is lower than the matching score, because it also counts keypoints that the other image does not have.
+    Mean matching accuracy (MMA). The share of matches within 1 to 10 pixels, separately for sequences whose names start with
+    i_ (illumination) and v_ (viewpoint). And the correct matches per keypoint in the shared region (M.S. in papers), which is
+    lower than the matching score, because it also counts keypoints that the other image does not have.
 
-    Homographies, estimated from these matches: the share of pairs whose mean error at the corners of image 1 is at most 1, 3
+    Homographies, estimated from the matches: the share of pairs whose mean error at the corners of image 1 is at most 1, 3
     and 5 pixels.
+
+    The matches of the last two are mutual nearest neighbours without ratio test; --matcher, --mutual and --ratio choose
+    others. The first two measures do not depend on these options.
 
     Sequences that cannot be read are reported and skipped.
     """
@@ -57,6 +61,13 @@ class Arguments:
     """Maximum number of keypoints per image, strongest first. Fig. 5 always uses all, as the paper does."""
     near: float = matching.NEAR
     """Maximum error of a correct match in pixels, for the matching score and for correct matches per keypoint."""
+    matcher: Annotated[
+        MatcherName, Option(help=f"For MMA, correct matches per keypoint and homographies. {MATCHER_HELP}")
+    ] = "nearest"
+    mutual: bool = True
+    """For the same measures: keep only mutual nearest neighbours."""
+    ratio: float | None = None
+    """For the same measures: maximum distance to the nearest neighbour over that to the second nearest; default: no test."""
     compact: Flag = False
     """Also evaluate uint8 descriptors, and PCA to 64 dimensions, uint8. The PCA is fitted to the embedded demo images."""
     out: OptionalOut = None
@@ -66,9 +77,10 @@ class Arguments:
 
 def main(arguments: Arguments) -> None:
     require_descriptors(arguments.descriptors)
-    keypoints, near = arguments.keypoints, arguments.near
-    if keypoints < 1 or not 0 < near < float("inf"):
-        raise InputError("--keypoints must be at least 1 and --near a positive number.")
+    require_options(arguments, keypoints=1)
+    if not 0 < arguments.near < float("inf"):
+        raise InputError(f"--near must be a positive number, not {arguments.near}.")
+    options = pick(MatchingOptions, arguments)
     sequences, left_out = matching.read_sequences(arguments.root, arguments.sequences)
     if not sequences:
         raise InputError(f"no sequence can be read. {' '.join(left_out)}")
@@ -78,18 +90,13 @@ def main(arguments: Arguments) -> None:
             raise InputError(f"{one.csv_folder} holds descriptors of HPatches strips: use sdgmnet evaluate hpatches.")
     with progress_bars() as on_progress:
         results, errors = matching.compare(
-            descriptors,
-            sequences,
-            keypoints=keypoints,
-            near=near,
-            with_compact=arguments.compact,
-            on_progress=on_progress,
+            descriptors, sequences, options, with_compact=arguments.compact, on_progress=on_progress
         )
     left_out += errors
     if not results:
         raise InputError(f"no sequence could be evaluated. {' '.join(left_out)}")
-    sections = matching.sections(results, keypoints, near)
-    deliver(matching.content(results, left_out, keypoints, near), sections, arguments.out, arguments.json)
+    sections = matching.sections(results, options)
+    deliver(matching.content(results, left_out, options), sections, arguments.out, arguments.json)
     if arguments.out is not None:
         sections += draw(results, sequences, arguments.out)
         sections += [Section("Left out", " ".join(left_out))] * bool(left_out)
@@ -103,10 +110,10 @@ def draw(results: Results, sequences: Sequence[ImageSequence], out: Path) -> lis
     from sdgmnet.plots.benchmarks import draw_fig5, draw_mma, fig5_rows
 
     curves = {
-        label: {kind: mean_accuracy([pair.mutual for pair in of_kind]) for kind, of_kind in by_kind(pairs).items()}
+        label: {kind: mean_accuracy([pair.matched for pair in of_kind]) for kind, of_kind in by_kind(pairs).items()}
         for label, pairs in results.items()
     }
-    text = "Mean matching accuracy of mutual nearest neighbours over the threshold."
+    text = "Mean matching accuracy over the threshold."
     sections = [Section("Curves", text, image=out / "mma.png")]
     for kind in ("png", "pdf"):
         draw_mma(curves, out / f"mma.{kind}")

@@ -156,6 +156,13 @@ def require_matcher(matcher: str, ratio: float | None) -> None:
         raise InputError(f"ratio must be in (0, 1], not {ratio}.")
 
 
+def matching_in_words(mutual: bool, ratio: float | None, matcher: str) -> str:
+    """For headings: mutual nearest neighbours, no ratio test."""
+    words = [f"{'mutual' if mutual else 'one-way'} nearest neighbours"]
+    words.append("no ratio test" if ratio is None else f"ratio {ratio:g}")
+    return ", ".join(words + [f"matcher: {matcher}"] * (matcher != "nearest"))
+
+
 def as_floats(descriptors: np.ndarray) -> np.ndarray:
     """(N, D) float32, finite."""
     if descriptors.dtype.kind not in "fiu":

@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 
 from sdgmnet.benchmarks import matching, matching_measures
-from sdgmnet.benchmarks.matching import PairScore, View, run, score_pair, sequence_scores
-from sdgmnet.benchmarks.matching_measures import Draw, Mutual, Sampled
+from sdgmnet.benchmarks.matching import MatchingOptions, PairScore, View, run, score_pair, sequence_scores
+from sdgmnet.benchmarks.matching_measures import Draw, Matched, Sampled
 from sdgmnet.cli import main
 from sdgmnet.descriptors import load_descriptor
+from sdgmnet.errors import InputError
+from sdgmnet.features.describe import describe_keypoints
 from sdgmnet.features.geometry import map_points
-from sdgmnet.features.keypoints import Keypoints
+from sdgmnet.features.images import read_gray
+from sdgmnet.features.keypoints import Keypoints, detect
+from sdgmnet.features.match import match
 from tests.benchmarks import loops
 from tests.data.samples import read_sequences
 
@@ -60,7 +64,7 @@ def test_all_measures_against_loops(
     rng = np.random.default_rng(counts)
     for keypoints, near in ((5, 3.0), (100, 1.5)):
         reference, other = random_view(rng, counts[0], (16, 12)), random_view(rng, counts[1], (14, 13))
-        score = score_pair(homography, reference, other, "x", keypoints, near)
+        score = score_pair(homography, reference, other, "x", MatchingOptions(keypoints, near))
         here, there = reference.keypoints.xy.tolist(), other.keypoints.xy.tolist()
         expected = [loops.place(homography, x, y, reference.size) for x, y in here]
         back = [loops.place(np.linalg.inv(homography), x, y, other.size) for x, y in there]
@@ -83,14 +87,14 @@ def test_all_measures_against_loops(
         )
         pairs = loops.mutual_pairs(descriptors, others)
         errors = [loops.apart(expected[i], there[j]) for i, j in pairs]
-        assert score.mutual.matches == len(pairs)
+        assert score.matched.matches == len(pairs)
         accuracy = [sum(error <= t for error in errors) / len(pairs) if pairs else 0 for t in range(1, 11)]
-        assert score.mutual.accuracy == pytest.approx(accuracy, abs=1e-9)
+        assert score.matched.accuracy == pytest.approx(accuracy, abs=1e-9)
         seen = [loops.is_in(one, other.size) for one in expected], [loops.is_in(one, reference.size) for one in back]
         shared = [e for e, (i, j) in zip(errors, pairs, strict=True) if e <= near and seen[0][i] and seen[1][j]]
         fewest = min(sum(one) for one in seen)
-        assert score.mutual.score == pytest.approx(len(shared) / fewest if fewest else 0, abs=1e-9)
-        assert 0 <= score.mutual.score <= 1
+        assert score.matched.score == pytest.approx(len(shared) / fewest if fewest else 0, abs=1e-9)
+        assert 0 <= score.matched.score <= 1
         if len(pairs) < 4:
             assert score.corner_error == np.inf
 
@@ -102,12 +106,13 @@ def test_a_homography_is_estimated_and_the_same_each_time() -> None:
     first, second = np.vstack([xy, noise]), np.vstack([map_points(homography, xy)[0], noise[::-1]])
     one, eye = np.ones(120), np.eye(120, dtype=np.float32)
     views = [View((640, 600), Keypoints(at, one, one, one), {"x": eye}) for at in (first, second)]
-    scores = [score_pair(homography, *views, "x", 2000, 3.0) for _ in range(2)]
-    assert scores[0].mutual.correct[0] >= 80 and scores[0].corner_error < 0.01
+    scores = [score_pair(homography, *views, "x", MatchingOptions()) for _ in range(2)]
+    assert scores[0].matched.correct[0] >= 80 and scores[0].corner_error < 0.01
     assert scores[0].corner_error == scores[1].corner_error
 
 
-PERFECT = Mutual(5, (5,) * 10, 8, 4)
+MMA_TITLE = "Mean matching accuracy (mutual nearest neighbours, no ratio test)"
+PERFECT = Matched(5, (5,) * 10, 8, 4)
 
 
 def pair_score(
@@ -115,10 +120,10 @@ def pair_score(
     correct: tuple[tuple[int, ...], ...] = ((0, 0, 0),),
     drawn: int = 200,
     error: float = 0.0,
-    mutual: Mutual = PERFECT,
+    matched: Matched = PERFECT,
 ) -> PairScore:
     shown = Draw(np.zeros((0, 2)), np.zeros((0, 2)), np.zeros(0, bool))
-    return PairScore(sequence, 2, 4, 3, Sampled(drawn, correct, shown), mutual, error)
+    return PairScore(sequence, 2, 4, 3, Sampled(drawn, correct, shown), matched, error)
 
 
 def test_kinds_by_name() -> None:
@@ -132,7 +137,7 @@ def test_tables() -> None:
     few = [pair_score(correct=((1, 3, 8), (1, 4, 8))), pair_score(correct=((10, 20, 30),)), pair_score(drawn=0)]
     header, rows = matching.sampled_table({"a": few})
     assert rows == [["a", "3.7", "7.8", "12.7", "3.9", "2 of 3"]] and len(header) == len(rows[0])
-    kinds = [pair_score("i_b"), pair_score("v_a", mutual=Mutual(0, (0,) * 10, 0, 0))]
+    kinds = [pair_score("i_b"), pair_score("v_a", matched=Matched(0, (0,) * 10, 0, 0))]
     header, rows = matching.accuracy_table({"a": kinds}, 3.0)
     assert rows[0] == ["a", "illumination", "1", *["1.000"] * 5, "0.500", "5"] and len(header) == len(rows[0])
     assert rows[2] == ["a", "all", "2", *["0.500"] * 5, "0.250", "2"]
@@ -165,7 +170,7 @@ def test_keypoints_are_detected_once_for_all(sequences: Path, monkeypatch: pytes
     monkeypatch.setattr(matching, "detect", lambda image: detected.append(image.shape) or detect(image))
     descriptors = [load_descriptor(name) for name in ("sift", "rootsift")]
     results, errors = matching.compare(
-        descriptors, [sequence], keypoints=100, on_progress=lambda *step: progress.append(step)
+        descriptors, [sequence], MatchingOptions(100), on_progress=lambda *step: progress.append(step)
     )
     assert len(detected) == 2 and progress[0][1:] == (0, 2) and progress[-1][1:] == (2, 2) and not errors
     images = [matching.read_gray(path) for path in (sequence.reference, *sequence.others)]
@@ -179,12 +184,50 @@ def test_keypoints_are_detected_once_for_all(sequences: Path, monkeypatch: pytes
 
 def test_sift_finds_most_of_a_rotated_image_and_noise_nothing(sequences: Path) -> None:
     read = read_sequences(sequences)
-    scores = run(load_descriptor("sift").describe_at_keypoints, read, keypoints=300)
+    scores = run(load_descriptor("sift").describe_at_keypoints, read, MatchingOptions(300))
     assert scores[0].findable > 50 and scores[0].score > 0.8
     rng = np.random.default_rng(0)
-    noise = run(lambda image, keypoints: rng.normal(size=(len(keypoints.xy), 16)), read, keypoints=300)
+    noise = run(lambda image, keypoints: rng.normal(size=(len(keypoints.xy), 16)), read, MatchingOptions(300))
     assert noise[0].findable == scores[0].findable and noise[0].score < 0.1
     assert sequence_scores(scores) == {"turned": scores[0].score}
+
+
+MATCHED_BY = {
+    "ratio": MatchingOptions(ratio=0.9),
+    "one-way": MatchingOptions(mutual=False, ratio=0.9),
+    "fginn": MatchingOptions(matcher="fginn", ratio=0.9),
+    "adalam": MatchingOptions(matcher="adalam", mutual=False),
+}
+
+
+@pytest.mark.parametrize("options", MATCHED_BY.values(), ids=MATCHED_BY)
+def test_the_matcher_changes_the_measures_of_matches_only(sequences: Path, options: MatchingOptions) -> None:
+    (sequence,) = read_sequences(sequences)
+    images = [read_gray(path) for path in (sequence.reference, *sequence.others)]
+    described = [describe_keypoints(image, detect(image), load_descriptor("sift")) for image in images]
+    views = [View(one.size, one.keypoints, {"sift": one.descriptors}) for one in described]
+    expected = match(*described, mutual=options.mutual, ratio=options.ratio, matcher=options.matcher)
+    by_default, score = (
+        score_pair(sequence.homographies[0], *views, "sift", one) for one in (MatchingOptions(), options)
+    )
+    assert score.matched.matches == len(expected.pairs) != by_default.matched.matches
+    assert score.matched.accuracy[2] > 0.9 and score.corner_error < 1
+    assert (score.findable, score.found) == (by_default.findable, by_default.found)
+    assert score.sampled.correct == by_default.sampled.correct
+
+
+def test_the_matcher_is_stated(sequences: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, words = tmp_path / "out", ["evaluate", "matching", "sift", "--root", str(sequences), "--keypoints", "100"]
+    assert main([*words, "--matcher", "adalam", "--no-mutual", "--ratio", "0.95", "-o", str(out)]) == 0
+    heading = "## Mean matching accuracy (one-way nearest neighbours, ratio 0.95, matcher: adalam)\n"
+    assert heading in (out / "table.md").read_text()
+    results = json.loads((out / "results.json").read_text())
+    stated = {name: results[name] for name in ("keypoints", "near", "matcher", "mutual", "ratio")}
+    assert stated == {"keypoints": 100, "near": 3.0, "matcher": "adalam", "mutual": False, "ratio": 0.95}
+    for wrong in (["--ratio", "1.5"], ["--near", "0"], ["--keypoints", "0"]):
+        assert main([*words, *wrong]) == 2 and wrong[0] in capsys.readouterr().err
+    with pytest.raises(InputError, match="adalm"):
+        MatchingOptions(matcher="adalm")
 
 
 def test_command_writes_its_results(sequences: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,7 +235,7 @@ def test_command_writes_its_results(sequences: Path, tmp_path: Path, capsys: pyt
     words = ["evaluate", "matching", "sift", "root=rootsift", "--root", str(sequences), "--keypoints", "200"]
     assert main([*words, "-o", str(out)]) == 0
     printed = capsys.readouterr().out
-    for heading in ("Matching score (200 keypoints, 3 px)", "200 random", "Mean matching accuracy", "Homographies"):
+    for heading in ("Matching score (200 keypoints, 3 px)", "200 random", MMA_TITLE, "Homographies"):
         assert heading in printed and f"## {heading}" in (out / "table.md").read_text()
     assert (
         "correct per keypoint, 3 px" in printed and printed.lower().count("matching score") == 1
@@ -204,7 +247,7 @@ def test_command_writes_its_results(sequences: Path, tmp_path: Path, capsys: pyt
     assert pair["sampled"]["drawn"] == 200 and min(counts[1] for counts in pair["sampled"]["correct"]) > 60
     assert pair["corner_error"] < 1
     kind = results["lines"][0]["kinds"]["unlabelled"]
-    assert kind["mma"][2] == pair["mutual"]["correct"][2] / pair["mutual"]["matches"] > 0.8
+    assert kind["mma"][2] == pair["matched"]["correct"][2] / pair["matched"]["matches"] > 0.8
     assert kind["homography_within"] == {"1": 1.0, "3": 1.0, "5": 1.0} and results["left_out"] == []
     for name in ("fig5.png", "mma.png"):
         assert (out / name).stat().st_size > 10_000
