@@ -31,7 +31,7 @@ from sdgmnet.features import compact
 from sdgmnet.features.describe import Features, describe_keypoints
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints, detect
-from sdgmnet.features.match import MatcherName, match, matching_in_words, require_matcher
+from sdgmnet.features.match import MatcherName, match, matching_in_words, require_effect, require_matcher
 from sdgmnet.features.verify import MIN_MATCHES, TOLERANCE, verify
 from sdgmnet.report import OnProgress, Section, no_progress
 
@@ -59,6 +59,7 @@ class MatchingOptions:
 
     def __post_init__(self) -> None:
         require_matcher(self.matcher, self.ratio)
+        require_effect(self.matcher, self.ratio)
 
 
 DEFAULT = MatchingOptions()

@@ -23,7 +23,7 @@ from sdgmnet.features.describe import Features, describe_located, find_keypoints
 from sdgmnet.features.h5 import read_features
 from sdgmnet.features.images import read_gray
 from sdgmnet.features.keypoints import Keypoints
-from sdgmnet.features.match import MatcherName, matching_in_words
+from sdgmnet.features.match import MatcherName, matching_in_words, require_effect
 from sdgmnet.metrics import pose_auc
 from sdgmnet.options import pick
 from sdgmnet.report import OnProgress, no_progress
@@ -71,6 +71,9 @@ class BenchmarkOptions:
     """Also write descriptors and matches in the benchmark's format."""
     seed: int = 0
     threads: int = 2
+
+    def __post_init__(self) -> None:
+        require_effect(self.matcher, self.ratio)
 
 
 class Entry(NamedTuple):

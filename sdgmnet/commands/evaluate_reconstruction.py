@@ -59,7 +59,8 @@ class Arguments:
     cameras: Literal["auto", "one", "each"] = "each"
     """Photos that share intrinsics. each: none, as in the benchmark. auto: equal size and focal length. one: equal size."""
     refine: Flag = False
-    """Align the keypoints of each point by their pixels before the model is estimated: smaller reprojection errors."""
+    """Align the keypoints of each point by their pixels before the model is estimated: smaller reprojection errors.
+    COLMAP's own pipeline and the relative poses keep the detected ones."""
     dense: Flag = False
     """Also count dense points. Depth maps are COLMAP's on a GPU, otherwise ours; the table says which. COLMAP fuses them."""
     dense_size: int = DENSE_SIZE

@@ -6,7 +6,7 @@ Both can be interrupted at any moment and continued by the same call; what a fil
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -109,6 +109,7 @@ def describe_images(
             lambda name: locate_in_file(images[name], options, keypoints=keypoints, name=name),
             lambda located: describe_located(located, descriptor),
         )
+        stack.enter_context(closing(described))
         for name, future in track(described, "describing", on_progress, len(mine)):
             try:
                 features = future.result()
@@ -174,7 +175,9 @@ def describe_files(
         lambda path: locate_in_file(path, options, name=path.name, timer=timer),
         lambda located: describe_located(located, descriptor, timer),
     )
-    return (future.result() for _, future in described)
+    with closing(described):
+        for _, future in described:
+            yield future.result()
 
 
 def without_keypoints(path: Path) -> str:

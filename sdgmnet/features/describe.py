@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from os import PathLike
@@ -141,11 +141,11 @@ def describe_located(located: Located, descriptor: Descriptor, timer: StageTimer
 
 def overlapped(
     items: Iterable[Item], prepare: Callable[[Item], Prepared], finish: Callable[[Prepared], Result]
-) -> Iterator[tuple[Item, Future[Result]]]:
+) -> Generator[tuple[Item, Future[Result]], None, None]:
     """Each item with finish(prepare(item)): a thread finishes one item while the caller's thread prepares the next.
 
     Detecting keypoints leaves processors idle that describing those of the image before can use. The caller's thread detects,
-    since glibc reuses large blocks in the first thread alone. `result()` of a future raises what either function raised.
+    since glibc reuses large blocks in the main thread alone. `result()` of a future raises what either function raised.
     """
     waiting: deque[tuple[Item, Future[Result]]] = deque()
     with reused_heap(), ThreadPoolExecutor(1) as pool:
@@ -184,10 +184,8 @@ def find_keypoints(
 
     mask: (H, W) uint8; no keypoints are detected where it is 0.
     """
-    smaller = shrink(gray, size)
-    resized = smaller.shape[1], smaller.shape[0]
-    found = detect(smaller, limit, upright=upright, contrast=contrast, mask=resize_mask(mask, resized))
-    return rescale(found, resized, (gray.shape[1], gray.shape[0]))
+    located = locate(gray, limit=limit, upright=upright, size=size, contrast=contrast, mask=mask)
+    return rescale(located.keypoints, (located.gray.shape[1], located.gray.shape[0]), located.size)
 
 
 def describe_keypoints(

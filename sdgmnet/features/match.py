@@ -156,6 +156,12 @@ def require_matcher(matcher: str, ratio: float | None) -> None:
         raise InputError(f"ratio must be in (0, 1], not {ratio}.")
 
 
+def require_effect(matcher: str, ratio: float | None) -> None:
+    """For commands that count matches: FGINN changes nothing but the ratio of each."""
+    if matcher == "fginn" and ratio is None:
+        raise InputError("the matcher fginn changes the ratio test alone: give --ratio, such as 0.9.")
+
+
 def matching_in_words(mutual: bool, ratio: float | None, matcher: str) -> str:
     """For headings: mutual nearest neighbours, no ratio test."""
     words = [f"{'mutual' if mutual else 'one-way'} nearest neighbours"]

@@ -156,7 +156,7 @@ float raise_floors(const Block &block, const Screen &rough, long row, float *flo
         second = lower > second ? lower : second;
         best = least > best ? least : best;
     }
-    float first = block.second[row], next = first;  // the two largest of all lanes, and no less than what is known
+    float first = block.best[row], next = block.second[row];  // the two largest of what is known and of all lanes
     for (int lane = 0; lane < LANES; lane++)
         for (const float value : {best[lane], second[lane]}) {
             next = std::max(next, std::min(first, value));

@@ -52,7 +52,8 @@ static inline Vector larger(Vector one, Vector other) {
     return sum;
 }
 
-// torch's own threads, where it has loaded GNU's OpenMP: idle ones spin for milliseconds, in the way of any other threads.
+// Work runs on torch's OpenMP threads where its libgomp is loaded: its idle threads spin for milliseconds and would slow down
+// threads of our own.
 #if defined(__linux__)
 extern "C" void GOMP_parallel(void (*function)(void *), void *data, unsigned threads, unsigned flags) __attribute__((weak));
 #else

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
@@ -55,7 +56,7 @@ class ReconstructOptions:
     matcher: MatcherName = "nearest"
     mapper: MapperName = "incremental"
     refine: bool = False
-    """Keypoints are aligned with each other by their pixels (refine.py), but those of COLMAP's whole pipeline."""
+    """Keypoints are aligned by their pixels (refine.py). Not those of COLMAP's own SIFT."""
     smallest: int = MIN_PHOTOS
     """Models with fewer photos are dropped."""
     seed: int = 0
@@ -118,9 +119,10 @@ class DescribedPhotos:
                 lambda photo: self.prepare(photo["source"], workspace.images / photo["name"]),
                 lambda describe: describe(),
             )
-            for done, (photo, future) in enumerate(described, start=before + 1):
-                store.add(photo["name"], features_to_arrays(future.result()))
-                on_progress("features", done, len(photos))
+            with closing(described):
+                for done, (photo, future) in enumerate(described, start=before + 1):
+                    store.add(photo["name"], features_to_arrays(future.result()))
+                    on_progress("features", done, len(photos))
         if not workspace.database.exists():
             with workspace.timer.stage("database"), new_file(workspace.database) as part:
                 step = run_in_process(

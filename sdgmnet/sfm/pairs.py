@@ -64,7 +64,7 @@ class PairSelection:
         elif self.method == "retrieval":
             alike = retrieve(self.neighbours)
             yield Pairs(len(alike), alike)
-            yield from self._by_shared_points(alike, inliers, self.neighbours // 2)
+            yield from self._by_shared_points(alike, inliers, max(1, self.neighbours // 2))
         else:
             near = ordered_pairs("sequential", names, self.neighbours)
             yield Pairs(len(near), near)

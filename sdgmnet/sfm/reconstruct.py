@@ -161,7 +161,7 @@ def make_models(
     if source.ratio_test:
         run = run._replace(options=replace(run.options, ratio=attempt.ratio(run.options.ratio)))
     rounds = match_and_verify(run, source, pairs)
-    if run.options.refine and not source.verifies:
+    if refines(run, source):
         refine_photos(run)
     return rounds, map_photos(run, attempt)
 
@@ -212,7 +212,7 @@ def match_and_verify(run: Run, source: FeatureSource, pairs: PairSelection) -> l
     """The number of pairs compared per round."""
     workspace, photos = run.workspace, run.photos
     record = workspace.records / PAIRS
-    drop_other_matches(run)
+    drop_other_matches(run, source)
     if not record.exists():
         rounds = []
         for chosen in pairs.rounds(photos, lambda: read_inliers(workspace), partial(retrieve, run, source)):
@@ -244,19 +244,25 @@ def retrieve(run: Run, source: FeatureSource, neighbours: int) -> list[Pair]:
     return [(first, second) for first, second in read_record(record, [(str, str)])]
 
 
-def drop_other_matches(run: Run) -> None:
+def drop_other_matches(run: Run, source: FeatureSource) -> None:
     """Remove matches of another ratio from the database, and all that was made from them."""
     workspace, ratio = run.workspace, run.options.ratio
     record = workspace.records / RATIO
-    if record.exists() and read_record(record, {"ratio": int | float | None})["ratio"] == ratio:
+    matched = record.exists()
+    if matched and read_record(record, {"ratio": int | float | None})["ratio"] == ratio:
         return
     for made in (PAIRS, MODELS, REFINED):
         (workspace.records / made).unlink(missing_ok=True)
     with open_database(workspace.database) as database:
         clear_matches(database)
-    if run.options.refine and workspace.features.exists():  # the new matches are verified by the detected keypoints
+    if matched and refines(run, source):  # the new matches are verified by the detected keypoints
         replace_keypoints(run, detected_keypoints(run))
     write_json(record, {"ratio": ratio})
+
+
+def refines(run: Run, source: FeatureSource) -> bool:
+    """Not the keypoints of COLMAP's own SIFT, which verifies its matches itself."""
+    return run.options.refine and not source.verifies
 
 
 def detected_keypoints(run: Run) -> list[Keypoints]:

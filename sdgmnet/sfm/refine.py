@@ -1,10 +1,10 @@
 """Keypoints that see the same point, moved onto the same spot of it, before a model is estimated.
 
-A detector places the keypoints of each photo by that photo alone, a fraction of a sigma beside each other. Of all keypoints
-that verified matches connect, the one with most matches stays where it is. Those it matches are moved until their patches
-agree with its own under an affine map; the others follow those they match, round by round. The map is found by Lucas and
-Kanade's alignment in the inverse compositional form of Baker and Matthews (IJCV 2004), whose derivatives are those of the
-reference, with brightness and contrast normalised.
+A detector places the keypoints of each photo by that photo alone, so those of one point differ by a fraction of a sigma. Of
+all keypoints that verified matches connect, the one with most matches stays where it is. Those it matches are moved until
+their patches agree with its own under an affine map; the others follow those they match, round by round. The map is found by
+Lucas and Kanade's alignment in the inverse compositional form of Baker and Matthews (IJCV 2004), whose derivatives are those
+of the reference, with brightness and contrast normalised.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,6 +22,7 @@ STEPS = 20  # of one alignment
 ROUNDS = 6
 SMALL_STEP = 0.003  # of half a patch: an alignment that moves less has converged
 LARGE_STEP = 0.7  # of half a patch, or of a factor of the affine map: an alignment that moves more has failed
+SMALL_AREA = 0.1  # of a patch after a step, over that before
 MAX_SHIFT = 2.0  # sigmas between the detected and the refined location
 MIN_CORRELATION = 0.6  # of the patches where the keypoint ends
 MIN_CONTRAST = 1.0  # gray levels: the standard deviation of a patch is taken to be at least this
@@ -98,7 +99,8 @@ def align(image: np.ndarray, frames: np.ndarray, references: np.ndarray) -> Alig
         best[moving[better]], after[moving[better]] = frames[moving[better]], correlation[better]
         moves = (solve[moving] @ (patches - references[moving])[:, :, None])[:, :, 0]
         size = np.abs(moves).max(axis=1)
-        going = (size > SMALL_STEP) & (size < LARGE_STEP)
+        area = (1 + moves[:, 2]) * (1 + moves[:, 5]) - moves[:, 3] * moves[:, 4]
+        going = (size > SMALL_STEP) & (size < LARGE_STEP) & (area > SMALL_AREA)
         moving, moves = moving[going], moves[going].astype(np.float64)
         change = np.zeros((len(moving), 3, 3))
         change[:, :2, 2], change[:, :2, :2], change[:, 2, 2] = moves[:, :2], moves[:, 2:].reshape(-1, 2, 2), 1
@@ -132,11 +134,11 @@ def refine_keypoints(
     for done in range(ROUNDS):
         moved, reference = choose_references(edges, waiting, score).T
         needed = np.unique(reference)
-        patches = np.empty((len(needed), SIDE * SIDE), dtype=np.float32)
+        patches = np.empty((len(needed), SIDE, SIDE), dtype=np.uint8)
         for number in range(images):
             own = slice(*np.searchsorted(needed, first[number : number + 2]))
             if own.start < own.stop:
-                patches[own] = normalise(cut_frames(read_image(number), frames[needed[own]], SIDE))
+                patches[own] = cut_frames(read_image(number), frames[needed[own]], SIDE)
             on_progress("refining keypoints", (2 * done) * images + number, 2 * ROUNDS * images)
         score[:] = 0
         for number in range(images):
@@ -144,7 +146,8 @@ def refine_keypoints(
             for start in range(own.start, own.stop, AT_ONCE):
                 part = slice(start, min(start + AT_ONCE, own.stop))
                 some = moved[part]
-                found = align(read_image(number), frames[some], patches[np.searchsorted(needed, reference[part])])
+                references = normalise(patches[np.searchsorted(needed, reference[part])])
+                found = align(read_image(number), frames[some], references)
                 shift = np.linalg.norm(found.frames[:, :, 2] - whole.xy[some], axis=1)
                 kept = (shift <= MAX_SHIFT * whole.sigma[some]) & (found.correlation >= MIN_CORRELATION)
                 frames[some[kept]], score[some[kept]] = found.frames[kept], found.correlation[kept]

@@ -299,3 +299,8 @@ def test_sift_on_a_real_sequence() -> None:
     results, _ = matching.compare([load_descriptor("sift"), load_descriptor("rootsift")], read)
     scores = [sequence_scores(pairs)["leuven"] for pairs in results.values()]
     assert scores == pytest.approx([0.746, 0.774], abs=0.003)
+
+
+def test_fginn_without_a_ratio_test_would_change_nothing() -> None:
+    with pytest.raises(InputError, match="fginn"):
+        MatchingOptions(matcher="fginn")

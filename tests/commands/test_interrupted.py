@@ -12,7 +12,7 @@ from tests.features.samples import noise_image, write_image
 @pytest.mark.parametrize(
     ("words", "place"),
     [
-        ("describe {tmp}/photos -o {tmp}/f.h5", "sdgmnet.features.collection.describe_located"),
+        ("describe {tmp}/photos -o {tmp}/f.h5", "sdgmnet.features.collection.locate_in_file"),
         ("match {tmp}/photos -o {tmp}/m.h5", "sdgmnet.features.collection.match"),
         ("data views {tmp}/photos -o {tmp}/views --views 2", "sdgmnet.data.synthetic.sets.patches_of_views"),
     ],

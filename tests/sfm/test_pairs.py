@@ -79,7 +79,7 @@ def test_rounds_do_not_depend_on_where_a_run_was_stopped() -> None:
 def test_retrieval_goes_on_by_shared_points() -> None:
     """Photos that see points of a third one together are compared, though they do not look alike."""
     alike = [("00.jpg", "07.jpg"), ("07.jpg", "09.jpg")]
-    verified = {pair: SHARED[:20] for pair in alike}
+    verified = dict.fromkeys(alike, SHARED[:20])
     found = PairSelection("retrieval", neighbours=8).rounds(PHOTOS, lambda: verified, lambda count: alike)
     assert [list(one.names) for one in found] == [alike, [("00.jpg", "09.jpg")]]
 
