@@ -106,6 +106,23 @@ def test_batch_without_augmentation_is_the_halved_patches() -> None:
     assert torch.allclose(batch.double().view(18, 32, 32), halve(drawn) / 255, atol=1e-6)
 
 
+@pytest.mark.parametrize(("window", "share"), [(24.0, 1.0), (12.0, 0.5)])
+def test_a_batch_shows_the_window(window: float, share: float) -> None:
+    """Patches of 24 sigma whose gray level is 3 x: the slope of a batch shows how much of their side is used."""
+    ramp = np.broadcast_to(3 * np.arange(64, dtype=np.uint8), (200, 64, 64))
+    patchset = PatchSet("ramp", ramp, np.repeat(np.arange(100), 2), origin={"window": 24.0})
+
+    def shown(jitter: float) -> torch.Tensor:
+        sampler = PairSampler([patchset], 0, window=window, window_jitter=jitter)
+        rows = sampler.batch(0, 100, augmentation="none")[:, :, 0, 16] * 255
+        return (rows[..., 28] - rows[..., 4]) / (3 * 2 * 24)
+
+    assert shown(0.0).numpy() == pytest.approx(share, abs=0.01)
+    anchors, positives = shown(0.4) / share
+    assert torch.allclose(anchors, positives)
+    assert [anchors.min().item(), anchors.max().item()] == pytest.approx([0.6, 1.0], abs=0.02)
+
+
 @pytest.mark.parametrize(
     "augmentation", ["none", "paper", "strong", "detector", "turned", "hardnet", "hynet", "cdfdesc"]
 )
@@ -326,6 +343,7 @@ def test_batch_sizes_that_cannot_be() -> None:
     for size in (1, 0, -5):
         with pytest.raises(InputError, match=f"not {size}"):
             sampler.require_batch_size(size)
+    assert_largest_batch(PairSampler([real("tiny", 2)], 0), 2)
     sampler = PairSampler([real("one", 40), views("one", 5, 30)], 0)
     sampler.require_batch_size(30)
     assert not sampler.plan(30).left_out

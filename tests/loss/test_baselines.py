@@ -211,7 +211,7 @@ def test_half_precision_is_finite(name: str, dtype: torch.dtype) -> None:
     assert value.item() == pytest.approx(expected.item(), rel=0.2, abs=0.05)
 
 
-@pytest.mark.parametrize("name", ["hardnet-original", "cdf", "hynet"])
+@pytest.mark.parametrize("name", ["hardnet-original", "cdf", "sosnet", "hynet"])
 def test_all_the_same_patch_is_no_triplet(name: str) -> None:
     one = DEGENERATE["collapsed"](DEGENERATE["positives are anchors"](batch(0, 5)))
     value, gradient = gradients(partial(call, LOSSES[name]()), one, torch.float64)
@@ -292,6 +292,20 @@ def test_nothing_violated_is_zero_with_zero_gradient() -> None:
     a = torch.eye(4, dtype=torch.float64).requires_grad_()
     value = HardNetLoss(margin=0.5)(a, a.detach().clone())
     assert value.item() == 0 and not torch.autograd.grad(value, a)[0].any()
+
+
+def test_of_two_points_each_has_one_neighbour() -> None:
+    assert torch.equal(call(SOSNetLoss(neighbours=1), batch(0, 2)), call(SOSNetLoss(), batch(0, 2)))
+
+
+def test_a_triplet_exactly_at_the_margin_is_active() -> None:
+    """Two points, four orthogonal descriptors: all distances are equal, and each row meets a margin of 0 exactly."""
+    axes = torch.eye(4, dtype=torch.float64)
+    a = axes[:2].clone().requires_grad_()
+    value = HardNetLoss(margin=0.0)(a, axes[2:])
+    expected = torch.tensor([[0, 0, -1, 1], [0, 0, 1, -1]]).double() / (2 * (2 + 1e-5) ** 0.5)
+    assert value.item() == 0
+    torch.testing.assert_close(torch.autograd.grad(value, a)[0], expected)
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -46,6 +46,8 @@ def test_a_negative_at_the_threshold_is_ignored() -> None:
     rows = torch.stack([AXES[0], AXES[1], -AXES[0]])
     highest, index = nearest_points(rows, rows, 0.0)
     assert highest.tolist() == [-1, -2, -1] and index[[0, 2]].tolist() == [2, 0]
+    by_label = hardest_by_label(AXES[[0, 0, 0, 1]], torch.tensor([0, 0, 1, 2]), 0.0)  # label 1 is 0 rad away
+    assert by_label.theta_neg.tolist() == pytest.approx([math.pi / 2])
 
 
 @pytest.mark.parametrize("comparisons", ["across", "all"])

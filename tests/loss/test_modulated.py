@@ -135,6 +135,12 @@ def test_invalid_weights_are_refused_at_once(weight: Callable[[Tensor], Tensor],
             ModulatedLoss(**{option: weight})
 
 
+def test_a_weight_may_be_negative_by_rounding() -> None:
+    ModulatedLoss(lambda theta: torch.full_like(theta, -1e-6))
+    with pytest.raises(InputError, match="self weight"):
+        ModulatedLoss(lambda theta: torch.full_like(theta, -1.1e-6))
+
+
 def test_invalid_weights_in_training_are_refused() -> None:
     loss = ModulatedLoss(self_weight=lambda theta: theta if len(theta) == 5 else theta.mean())
     with pytest.raises(InputError, match=r"\(12,\)"):

@@ -115,6 +115,7 @@ def test_tuples_and_references_are_refused() -> None:
         SDGMLossOfLabels()(both, LABELS, ref_emb=p, ref_labels=LABELS)
     with pytest.raises(InputError, match="total_steps"):
         SDGMLossOfLabels(total_steps=0)
+    SDGMLossOfLabels(total_steps=1)
 
 
 @pytest.mark.parametrize("count", [0, 1, 6])

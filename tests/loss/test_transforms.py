@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from sdgmnet import SDGMLoss
 from sdgmnet.errors import InputError
+from sdgmnet.loss import ModulatedLoss
 
 STEPS = 6
 
@@ -21,7 +22,7 @@ def batches(seed: int = 0) -> Tensor:
     return torch.stack([anchors, anchors + 0.5 * noise], dim=1)
 
 
-def value_of(loss: SDGMLoss, x: Tensor, y: Tensor) -> Tensor:
+def value_of(loss: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     value: Tensor = loss(F.normalize(x, dim=1), F.normalize(y, dim=1))
     return value
 
@@ -69,3 +70,5 @@ def test_gradients_by_torch_func() -> None:
     with pytest.raises(InputError, match=r"torch.func.*eval\(\)"):
         torch.func.grad(lambda x: value_of(loss.train(), x, y))(x)
     torch.testing.assert_close(dict(loss.state_dict()), dict(before), rtol=0, atol=0)
+    with pytest.raises(InputError, match=r"torch.func"):
+        torch.func.grad(lambda x: value_of(ModulatedLoss(), x, y))(x)
