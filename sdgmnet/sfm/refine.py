@@ -123,6 +123,7 @@ def refine_keypoints(
     """
     first = np.cumsum([0, *(len(one.xy) for one in keypoints)])
     count, images = int(first[-1]), len(keypoints)
+    total = 2 * ROUNDS * images  # each round reads every image twice
     shifted = [pairs + first[[one, other]] for one, other, pairs in matches]
     edges = np.concatenate([np.empty((0, 2), dtype=np.int64), *shifted])
     whole = concatenate(keypoints)
@@ -139,7 +140,7 @@ def refine_keypoints(
             own = slice(*np.searchsorted(needed, first[number : number + 2]))
             if own.start < own.stop:
                 patches[own] = cut_frames(read_image(number), frames[needed[own]], SIDE)
-            on_progress("refining keypoints", (2 * done) * images + number, 2 * ROUNDS * images)
+            on_progress("refining keypoints", 2 * done * images + number, total)
         score[:] = 0
         for number in range(images):
             own = slice(*np.searchsorted(moved, first[number : number + 2]))
@@ -151,9 +152,9 @@ def refine_keypoints(
                 shift = np.linalg.norm(found.frames[:, :, 2] - whole.xy[some], axis=1)
                 kept = (shift <= MAX_SHIFT * whole.sigma[some]) & (found.correlation >= MIN_CORRELATION)
                 frames[some[kept]], score[some[kept]] = found.frames[kept], found.correlation[kept]
-            on_progress("refining keypoints", (2 * done + 1) * images + number, 2 * ROUNDS * images)
+            on_progress("refining keypoints", (2 * done + 1) * images + number, total)
         aligned |= score > 0
         waiting &= ~aligned
-    on_progress("refining keypoints", 1, 1)
+    on_progress("refining keypoints", total, total)
     parts = np.split(np.where(aligned[:, None], frames[:, :, 2], whole.xy), first[1:-1])
     return [one._replace(xy=xy) for one, xy in zip(keypoints, parts, strict=True)]
