@@ -106,7 +106,7 @@ def test_hlocs_files_and_colmaps_features_obey_it(encoder: SDGMNet, weights: Pat
     assert main(words) == 0
     np.testing.assert_allclose(read_features(tmp_path / "f.h5", "a.png").descriptors, wanted, atol=1e-3)
     source = descriptor_source(str(weights), 50, contrast=0.04, size=3200)
-    found = source.describe("a.png", image)
+    found = source.prepare("a.png", image)()
     again = describe_patches(encoder, cut_patches(IMAGE, found.keypoints, window=encoder.window))
     np.testing.assert_allclose(found.descriptors, again, atol=1e-6)
 
